@@ -1,0 +1,1 @@
+"""The demonstration; run `make demo`."""

@@ -1,0 +1,73 @@
+"""AMV: the memory of a long-lived LLM agent, adaptive and verified.
+
+>>> import amv
+>>> with amv.Memory.open(":memory:", embedder="hashing") as memory:
+...     item = memory.add("Alice moved to Rome", namespace=("alice",))
+...     memory.search("where is Alice", namespace=("alice",)).hits[0].item.content
+'Alice moved to Rome'
+"""
+
+from amv.config import Settings
+from amv.errors import (
+    AmvError,
+    ConfigError,
+    Conflict,
+    DimensionMismatch,
+    EmbedderError,
+    InvalidInput,
+    InvalidNamespace,
+    ItemNotFound,
+    OutcomeUnknown,
+    SchemaMismatch,
+    StoreClosed,
+    StoreError,
+    StoreUnavailable,
+)
+from amv.memory.item import Claim, Item, Status
+from amv.memory.ports import Embedder
+from amv.memory.results import Context, ForgetReceipt, HistoryEntry, Page, Stats, SweepReport
+from amv.memory.search import Hit, Scanned, SearchResult
+from amv.memory.settings import Budget, CellSettings, MemorySettings
+from amv.memory.tiers import Tier
+from amv.memory.value import PRESETS, ValueModel
+from amv.wiring import Memory
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "PRESETS",
+    "AmvError",
+    "Budget",
+    "CellSettings",
+    "Claim",
+    "ConfigError",
+    "Conflict",
+    "Context",
+    "DimensionMismatch",
+    "Embedder",
+    "EmbedderError",
+    "ForgetReceipt",
+    "HistoryEntry",
+    "Hit",
+    "InvalidInput",
+    "InvalidNamespace",
+    "Item",
+    "ItemNotFound",
+    "Memory",
+    "MemorySettings",
+    "OutcomeUnknown",
+    "Page",
+    "Scanned",
+    "SchemaMismatch",
+    "SearchResult",
+    "Settings",
+    "Stats",
+    "Status",
+    "StoreClosed",
+    "StoreError",
+    "StoreUnavailable",
+    "SweepReport",
+    "Tier",
+    "ValueModel",
+    "__version__",
+]

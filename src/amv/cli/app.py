@@ -1,0 +1,124 @@
+"""The application: its commands, the options before them, and how a run ends.
+
+Exit codes: 0 done, 1 an error told in one line, 2 a usage error, 130 stopped by
+Ctrl-C, 141 whoever read the output closed it.  Anything unexpected keeps its
+traceback.
+"""
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import typer
+import typer.main
+
+import amv
+from amv.cli import items, output, transfer, upkeep
+from amv.cli.session import Session
+from amv.errors import AmvError
+
+app = typer.Typer(
+    name="amv",
+    help="The memory of a long-lived LLM agent, in one file.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("add")(items.add)
+app.command("search")(items.search)
+app.command("context")(items.context_block)
+app.command("list")(items.list_items)
+app.command("get")(items.get)
+app.command("update")(items.update)
+app.command("forget")(items.forget)
+app.command("stats")(upkeep.stats)
+app.command("sweep")(upkeep.sweep)
+app.command("import")(transfer.import_items)
+app.command("export")(transfer.export_items)
+app.command("reembed")(upkeep.reembed)
+app.command("doctor")(upkeep.doctor)
+
+BEFORE_THE_COMMAND = ("--db", "--embedder", "--log-level")
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        output.write(f"amv {amv.__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def before_the_command(
+    context: typer.Context,
+    db: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The memory's file; AMV_DB, or amv.db, if not given."),
+    ] = None,
+    embedder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="minilm, hashing or hashing:N; AMV_EMBEDDER, or minilm, if not given.",
+        ),
+    ] = None,
+    log_level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR"] | None,
+        typer.Option(
+            case_sensitive=False,
+            help="What to log to stderr; AMV_LOG_LEVEL, or WARNING, if not given.",
+        ),
+    ] = None,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Keep what stands before the command for when it asks."""
+    session = context.obj
+    assert isinstance(session, Session)
+    session.db, session.embedder, session.log_level = db, embedder, log_level
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `amv` with *arguments*, or the process's own; return the exit code."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    as_json = "--json" in arguments
+    output.survive_any_locale()
+    if as_json:
+        output.use_utf8()
+    command = typer.main.get_command(app)
+    session = Session(os.environ)
+    try:
+        code = command.main(args=arguments, prog_name="amv", standalone_mode=False, obj=session)
+        output.flush()
+        return int(code or 0)
+    except output.PipeClosed:
+        output.discard_stdout()
+        return 141
+    except KeyboardInterrupt:
+        return 130
+    except typer.TyperException as error:
+        _report_usage(error, as_json=as_json)
+        return error.exit_code
+    except AmvError as error:
+        if logging.getLogger("amv").isEnabledFor(logging.DEBUG):
+            traceback.print_exception(error)
+        message = "; ".join([str(error), *getattr(error, "__notes__", ())])
+        output.report_error(type(error).__name__, message, as_json=as_json)
+        return 1
+
+
+def _report_usage(error: typer.TyperException, *, as_json: bool) -> None:
+    where = getattr(error, "ctx", None)
+    path = where.command_path if where is not None else "amv"
+    message = error.format_message()
+    option = getattr(error, "option_name", None)
+    missing = getattr(error, "param", None)
+    if missing is not None and missing.name == "namespace":
+        message = "--namespace (-n) is needed: whose memory this is, such as a/b"
+    elif option in BEFORE_THE_COMMAND:
+        message = f"{option} stands before the command: amv {option} ... {path.partition(' ')[2]}"
+    output.report_error("UsageError", message, as_json=as_json, hint=f" (see {path} --help)")

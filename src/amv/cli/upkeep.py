@@ -1,0 +1,181 @@
+"""Commands about a memory as a whole: stats, sweep, reembed, doctor."""
+
+from typing import Annotated
+
+import typer
+
+from amv.cli import options, output
+from amv.cli.session import check_database, session_of
+
+
+def stats(
+    context: typer.Context,
+    namespace: options.OrAll = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show how much a memory holds."""
+    name = options.namespace_or_all(namespace)
+    with session_of(context).open() as memory:
+        totals = memory.stats(name)
+    data: dict[str, object] = {
+        "namespace": name and list(name),
+        "namespaces": totals.namespaces,
+        "live": totals.live,
+        "tiers": {tier.name: totals.tiers[tier] for tier in sorted(totals.tiers, reverse=True)},
+        "pinned": totals.pinned,
+        "vectors": totals.vectors,
+        "pending": totals.pending,
+        "cells": totals.cells,
+        "store_bytes": totals.store_bytes,
+        "embedder": totals.embedder,
+        "dimension": totals.dimension,
+    }
+    if as_json:
+        output.write_json(data)
+        return
+    shown = {key: str(value) for key, value in data.items()}
+    shown["namespace"] = _of(name)
+    shown["tiers"] = ", ".join(f"{tier.name} {n}" for tier, n in sorted(totals.tiers.items())[::-1])
+    output.write_fields(shown)
+
+
+def sweep(
+    context: typer.Context,
+    namespace: options.OrAll = None,
+    is_dry: Annotated[
+        bool, typer.Option("--dry-run", help="Only list what a sweep would do now.")
+    ] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Move items to the tier of their value.
+
+    Deletes what has expired, too.
+    """
+    name = options.namespace_or_all(namespace)
+    with session_of(context).open() as memory:
+        report = memory.sweep(namespace=name, dry_run=is_dry)
+    if as_json:
+        output.write_json(
+            {
+                "namespace": name and list(name),
+                "dry_run": report.dry_run,
+                "moves": [
+                    {
+                        "item_id": move.item_id,
+                        "namespace": list(move.namespace),
+                        "was": move.was.name,
+                        "to": None if move.to is None else move.to.name,
+                        "why": move.why,
+                    }
+                    for move in report.moves
+                ],
+                "visited": report.visited,
+                "namespaces": report.namespaces,
+            }
+        )
+        return
+    if report.moves:
+        output.write_table(
+            ("id", "namespace", "was", "to", "why"),
+            [
+                (
+                    move.item_id,
+                    output.shown_namespace(move.namespace),
+                    move.was.name,
+                    "deleted" if move.to is None else move.to.name,
+                    move.why,
+                )
+                for move in report.moves
+            ],
+        )
+    did = "would move or delete" if report.dry_run else "moved or deleted"
+    output.write(
+        output.visible(
+            f"{did} {len(report.moves)} items of {_of(name)}; "
+            f"{report.namespaces} namespaces due, {report.visited} index rows read"
+        )
+        + "\n"
+    )
+
+
+def reembed(
+    context: typer.Context,
+    to: Annotated[str, typer.Argument(metavar="EMBEDDER", help="minilm, hashing or hashing:N.")],
+    as_json: options.AsJson = False,
+) -> None:
+    """Change over to another embedder.
+
+    Can be stopped, and run again to go on.  The old embedder stays in use until
+    every item has its new vectors.
+    """
+    from amv import wiring
+
+    settings = session_of(context).settings()
+    check_database(settings.db)
+    reached = (0, 0)
+
+    with output.progress("embedding") as show:
+
+        def on_progress(done: int, total: int) -> None:
+            nonlocal reached
+            reached = (done, total)
+            show(done, total)
+
+        try:
+            count = wiring.reembed(settings.db, settings, to, on_progress)
+        except KeyboardInterrupt:
+            done, total = reached
+            said = (
+                f"stopped after {done} of {total} items; the old embedder stays in use; "
+                f"run `amv reembed {to}` again to go on"
+            )
+            output.report_error("Interrupted", said, as_json=as_json)
+            raise
+    if as_json:
+        output.write_json({"embedded": count, "embedder": to})
+    else:
+        output.write(
+            f"embedded {count} items; the file is now of {to}: "
+            f"open it with --embedder {to}, or AMV_EMBEDDER={to}\n"
+        )
+
+
+def doctor(
+    context: typer.Context,
+    namespace: options.OrAll = None,
+    rebuilds: Annotated[
+        bool, typer.Option("--rebuild", help="Make the indexes anew, which are derived from items.")
+    ] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Check the whole file; exit with 1 if it is unwell.
+
+    A namespace limits only what --rebuild makes anew.
+    """
+    name = options.namespace_or_all(namespace)
+    rebuilt = []
+    with session_of(context).open() as memory:
+        if rebuilds:
+            rebuilt = memory.namespaces() if name is None else [name]
+            with output.progress("rebuilding") as show:
+                for number, one in enumerate(rebuilt, start=1):
+                    memory.rebuild_index(one)
+                    show(number, len(rebuilt))
+        problems = memory.check()
+    if as_json:
+        output.write_json({"problems": problems, "rebuilt": [list(one) for one in rebuilt]})
+    else:
+        if rebuilds:
+            output.write(f"rebuilt the indexes of {output.visible(_of(name))}\n")
+        for problem in problems:
+            output.write(output.visible(problem) + "\n")
+        if not problems:
+            output.write("nothing is wrong\n")
+        elif not rebuilds:
+            output.remark("if indexes are what is wrong, `amv doctor --rebuild` makes them anew")
+    if problems:
+        raise typer.Exit(1)
+
+
+def _of(name: tuple[str, ...] | None) -> str:
+    return "all namespaces" if name is None else output.shown_namespace(name)

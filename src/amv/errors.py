@@ -1,0 +1,71 @@
+"""Every error AMV raises on purpose.
+
+    AmvError
+    ├─ InvalidInput (ValueError)      the caller can never succeed with this
+    │  ├─ InvalidNamespace
+    │  └─ DimensionMismatch
+    ├─ ItemNotFound (LookupError)
+    ├─ Conflict                       the item is not in the state the call needs
+    ├─ StoreError                     driver error in __cause__
+    │  ├─ StoreUnavailable            safe to retry
+    │  ├─ StoreClosed
+    │  ├─ OutcomeUnknown              the write may or may not have happened
+    │  └─ SchemaMismatch
+    ├─ EmbedderError
+    └─ ConfigError
+
+A message says what was needed and what came, and what to do next where there
+is something to do.
+"""
+
+
+class AmvError(Exception):
+    """Base of every error in this package."""
+
+
+class InvalidInput(AmvError, ValueError):
+    """The caller can never succeed with this input."""
+
+
+class InvalidNamespace(InvalidInput):
+    """A namespace is not a tuple of one to eight non-empty strings."""
+
+
+class DimensionMismatch(InvalidInput):
+    """A vector has another dimension, or comes from another model, than the store's."""
+
+
+class ItemNotFound(AmvError, LookupError):
+    """No item has this id, or it was forgotten."""
+
+
+class Conflict(AmvError):
+    """The item is not in the state that the call needs."""
+
+
+class StoreError(AmvError):
+    """The store failed; the driver's error is in ``__cause__``."""
+
+
+class StoreUnavailable(StoreError):
+    """The store could not be reached or was busy; nothing was written, a retry is safe."""
+
+
+class StoreClosed(StoreError):
+    """The memory was closed before this call."""
+
+
+class OutcomeUnknown(StoreError):
+    """The write may or may not have happened; repeat it with the same item id."""
+
+
+class SchemaMismatch(StoreError):
+    """The file is not an AMV database, or one of a newer version."""
+
+
+class EmbedderError(AmvError):
+    """The embedding model could not be loaded or run."""
+
+
+class ConfigError(AmvError):
+    """A setting or an environment variable is not usable."""

@@ -1,0 +1,95 @@
+"""Context: packing found items into a block of a prompt, under a cap of tokens.
+
+What a search returns and what a prompt can hold are different limits.  Items
+are taken in the order given, best first; one that does not fit is skipped and
+the next is tried, so a long item does not cost the short ones behind it.  An
+item is never cut: half a memory can say the opposite of the whole.
+
+Each item is one list entry, its further lines indented, so that no content can
+pass itself off as another entry:
+
+    - [2026-11-30] Prefers window seats.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from amv.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextEntry:
+    """One item to pack; *created_at* is aware and is shown as a date in UTC."""
+
+    id: str
+    content: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """The block, the items in it in their order, and its length by the counter used."""
+
+    text: str
+    item_ids: tuple[str, ...]
+    tokens: int
+
+
+def pack(
+    entries: Sequence[ContextEntry], token_budget: int, count_tokens: Callable[[str], int]
+) -> Packed:
+    """Return as many of *entries*, in their order, as fit into *token_budget*.
+
+    The whole block is measured with *count_tokens*, never a sum of its parts,
+    since tokens join across a border.  Nothing fitting is an empty block.
+
+    Raises:
+        InvalidInput: when *token_budget* is below 1.
+    """
+    if not token_budget >= 1:
+        raise InvalidInput(f"need a token budget of at least 1, got {token_budget!r}")
+    packed = Packed(text="", item_ids=(), tokens=0)
+    for entry in entries:
+        block = _block(entry)
+        text = f"{packed.text}\n{block}" if packed.item_ids else block
+        tokens = count_tokens(text)
+        if tokens <= token_budget:
+            packed = Packed(text=text, item_ids=(*packed.item_ids, entry.id), tokens=tokens)
+    return packed
+
+
+def _block(entry: ContextEntry) -> str:
+    date = entry.created_at.astimezone(UTC).date().isoformat()
+    return f"- [{date}] " + "\n  ".join(entry.content.splitlines())
+
+
+_PIECE = re.compile(r"[A-Za-z]+|[^\x00-\x7f]+|\s+|[!-~]|.", re.DOTALL)
+_LETTERS_PER_TOKEN = 4
+
+
+def estimate_tokens(text: str) -> int:
+    """Return a careful estimate of how many tokens a language model reads for *text*.
+
+    For want of the model's own tokenizer, which is better passed to `pack`.
+    Counted are: a word of lower case, one for every four letters begun (two in
+    capitals or mixed case); each digit and punctuation mark; each run of white
+    space but a single space; of anything beyond ASCII, its bytes in UTF-8 less
+    one a character, plus one for the run.
+
+    Compared with four tokenizers (cl100k, o200k, DeepSeek's, Anthropic's older
+    one) that is 1.3 to 1.5 times the true count for English prose and source
+    code, more for digits and most other languages.  It is too low, by up to a
+    half, only for random letters and some rare scripts.
+    """
+    return sum(_piece_tokens(piece) for piece in _PIECE.findall(text))
+
+
+def _piece_tokens(piece: str) -> int:
+    if not piece.isascii():
+        return 1 + len(piece.encode("utf-8", "replace")) - len(piece)
+    if piece.isalpha():
+        plain = len(piece) == 1 or piece[1:].islower()
+        return -(-len(piece) // (_LETTERS_PER_TOKEN if plain else 2))
+    return 0 if piece == " " else 1

@@ -1,0 +1,250 @@
+"""One namespace within one transaction: every change keeps index, totals and log in step.
+
+Whatever happens to an item (added, superseded, moved, forgotten) goes through
+an `Edit`, which collects what caches must know and closes with one new version
+of the namespace.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from amv.memory import lexical
+from amv.memory.item import Namespace, Protection, Row, State, Status
+from amv.memory.ports import (
+    PASSAGES_MAX,
+    PENDING,
+    Change,
+    Ids,
+    NamespaceRow,
+    NewPostings,
+    Vectors,
+    Writer,
+)
+from amv.memory.settings import MemorySettings
+from amv.memory.tiers import Tier, next_tier
+from amv.memory.value import ValueModel, crossing_s, value_at, value_key
+
+
+def model_of(row: NamespaceRow, model: ValueModel) -> ValueModel:
+    """Return *model* with the half-life the namespace's value keys were made with."""
+    if row.half_life_s == model.half_life_s:
+        return model
+    return replace(model, half_life_s=row.half_life_s)
+
+
+def begun_key(row: Row, model: ValueModel) -> float:
+    """Return the value key of a row, that of one not in force yet as from when it begins."""
+    if row.state.protection is Protection.NOT_YET_VALID:
+        return value_key(model.initial, row.valid_from_s, model)
+    return row.state.value_key
+
+
+def indexed_text(content: str, context: str) -> str:
+    """Return the text whose terms stand in the lexical index."""
+    return f"{content}\n{context}" if context else content
+
+
+@dataclass(slots=True)
+class Edit:
+    """Changes to one namespace at the moment *now_s*; call `close` once, at the end."""
+
+    tx: Writer
+    row: NamespaceRow
+    settings: MemorySettings
+    now_s: float
+    change: Change = field(default_factory=Change)
+
+    def __post_init__(self) -> None:
+        wanted = self.settings.value_model
+        if self.row.half_life_s != wanted.half_life_s:
+            # A new half-life keeps every value as of now: one statement re-keys them all.
+            old = model_of(self.row, wanted)
+            self.tx.rekey(self.row.ns_id, (wanted.decay_rate - old.decay_rate) * self.now_s)
+            self.row = replace(self.row, half_life_s=wanted.half_life_s, next_due_s=self.now_s)
+
+    @classmethod
+    def of(cls, tx: Writer, namespace: Namespace, settings: MemorySettings, now_s: float) -> "Edit":
+        """Begin an edit of a namespace, which is created if it is not there yet."""
+        row = tx.namespace(namespace)
+        if row is None:
+            row = tx.create_namespace(namespace, settings.value_model.half_life_s)
+        return cls(tx, row, settings, now_s)
+
+    @property
+    def model(self) -> ValueModel:
+        """The value model of this namespace."""
+        return self.settings.value_model
+
+    def add_to_totals(self, **deltas: int) -> None:
+        """Add to live, length, hot, pinned, vectors, pending, cells or cells_changed."""
+        self.row = replace(
+            self.row, **{name: getattr(self.row, name) + n for name, n in deltas.items()}
+        )
+
+    def wake_at(self, moment_s: float | None) -> None:
+        """Make sure that a sweep comes by at *moment_s*."""
+        if moment_s is None:
+            return
+        due = self.row.next_due_s
+        self.row = replace(self.row, next_due_s=moment_s if due is None else min(due, moment_s))
+
+    def insert(self, rows: Sequence[Row], vectors: Sequence[Vectors]) -> list[Row]:
+        """Add live rows with the vectors of each (ids count from 0); return them with keys."""
+        if not rows:
+            return []
+        keys = self.tx.insert(rows)
+        added = [replace(row, key=key) for row, key in zip(rows, keys, strict=True)]
+        self.index(added, vectors)
+        hot = [row.key for row in added if row.state.tier is Tier.HOT]
+        self.change.hot_in += hot
+        self.add_to_totals(hot=len(hot), pinned=sum(row.pinned for row in added))
+        for row in added:
+            self.wake_for(row)
+        return added
+
+    def index(self, rows: Sequence[Row], vectors: Sequence[Vectors]) -> None:
+        """Put live rows into both indexes and into the totals."""
+        ids = [v.ids + row.key * PASSAGES_MAX for row, v in zip(rows, vectors, strict=True)]
+        together = Vectors(np.concatenate(ids), np.concatenate([v.matrix for v in vectors]))
+        self.tx.add_vectors(self.row.ns_id, together)
+        self.change.vectors_in += together.ids.tolist()
+        postings = []
+        for row in rows:
+            counts, length = lexical.term_counts(indexed_text(row.content, row.context))
+            postings.append(NewPostings(row.key, counts, length))
+        self.tx.add_postings(self.row.ns_id, postings)
+        n = len(together.ids)
+        self.add_to_totals(
+            live=len(rows), length=sum(row.length for row in rows), vectors=n, pending=n
+        )
+
+    def wake_for(self, row: Row) -> None:
+        """Note when a live row next crosses a threshold, begins or expires."""
+        self.wake_at(row.expires_s)
+        state = row.state
+        if state.protection is Protection.NOT_YET_VALID:
+            self.wake_at(row.valid_from_s)
+        elif state.protection is Protection.NONE:
+            self.wake_at(self.next_crossing_s(state))
+
+    def next_crossing_s(self, state: State) -> float | None:
+        """Return when an unprotected item in this state moves down a tier by itself."""
+        if state.tier is Tier.HOT:
+            return crossing_s(state.value_key, self.model.hot.demote, self.model)
+        if state.tier is Tier.WARM:
+            return crossing_s(state.value_key, self.model.warm.demote, self.model)
+        if self.settings.evict:
+            return crossing_s(state.value_key, self.model.evict_below, self.model)
+        return None
+
+    def is_misplaced(self, state: State) -> bool:
+        """Return whether an unprotected item's value has left the band of its tier."""
+        value = value_at(state.value_key, self.now_s, self.model)
+        tier = next_tier(state.tier, value, warm=self.model.warm, hot=self.model.hot)
+        return tier is not state.tier
+
+    def unindex(self, row: Row, *, keep_vectors: bool) -> None:
+        """Take a live row out of both indexes, out of hot and out of the totals."""
+        terms, _ = lexical.term_counts(indexed_text(row.content, row.context))
+        self.tx.remove_postings(self.row.ns_id, row.key, list(terms))
+        self.take_vectors(self.tx.vector_ids([row.key]), keep=keep_vectors)
+        if row.state.tier is Tier.HOT:
+            self.change.hot_out.append(row.key)
+        self.change.items.append(row.key)
+        self.add_to_totals(
+            live=-1,
+            length=-row.length,
+            hot=-(row.state.tier is Tier.HOT),
+            pinned=-int(row.pinned),
+        )
+
+    def take_vectors(self, ids: Ids, *, keep: bool) -> None:
+        """Take vectors out of their cells; keep them for searches of the past, or drop them."""
+        by_cell: dict[int, list[int]] = {}
+        for vector_id, cell_id in self.tx.placements(ids).items():
+            by_cell.setdefault(cell_id, []).append(vector_id)
+        for cell_id, members in by_cell.items():
+            if cell_id < PENDING:
+                continue
+            self.add_to_totals(vectors=-len(members))
+            if cell_id == PENDING:
+                self.add_to_totals(pending=-len(members))
+                continue
+            self.tx.remove_members(cell_id, np.asarray(members, dtype=np.int64))
+            if len(self.tx.members(np.asarray([cell_id], dtype=np.int64))[cell_id].ids):
+                self.change.cells_touched.append(cell_id)
+            else:
+                self.drop_cell(cell_id)
+        self.change.vectors_out += ids.tolist()
+        if keep:
+            self.tx.retire_vectors(ids)
+        else:
+            self.tx.drop_vectors(ids)
+
+    def drop_cell(self, cell_id: int) -> None:
+        """Remove a cell; its members must be elsewhere by now."""
+        self.tx.drop_cell(cell_id)
+        self.change.cells_out.append(cell_id)
+        self.add_to_totals(cells=-1, cells_changed=1)
+
+    def move(self, key: int, state: State, *, was: State) -> None:
+        """Replace the state of a live item, whatever tier that puts it in."""
+        self.tx.put_states([(key, state)])
+        self.change.items.append(key)
+        hot, was_hot = state.tier is Tier.HOT, was.tier is Tier.HOT
+        if hot and not was_hot:
+            self.change.hot_in.append(key)
+        if was_hot and not hot:
+            self.change.hot_out.append(key)
+        self.add_to_totals(hot=hot - was_hot)
+        if state.protection is Protection.NONE:
+            self.wake_at(self.next_crossing_s(state))
+
+    def retire(self, row: Row, *, status: Status) -> Row:
+        """Take a live row out of every search of now; a superseded one stays for the past."""
+        self.unindex(row, keep_vectors=status is Status.SUPERSEDED)
+        state = replace(
+            row.state,
+            tier=Tier.COLD,
+            protection=Protection.NONE,
+            value_key=begun_key(row, self.model),
+        )
+        retired = replace(row, status=status, pinned=False, state=state)
+        self.tx.update(retired)
+        return retired
+
+    def released_state(self, state: State) -> State:
+        """Return the state of an item that nothing protects any more: its tier by value."""
+        value = value_at(state.value_key, self.now_s, self.model)
+        tier = next_tier(Tier.WARM, value, warm=self.model.warm, hot=self.model.hot)
+        return replace(state, protection=Protection.NONE, tier=tier)
+
+    def settle_probation(self) -> None:
+        """Release the oldest items in probation, then demote while hot is over its cap.
+
+        The lowest unprotected hot items go first; what is released and belongs
+        in hot by its value competes with them on equal terms.
+        """
+        held = self.tx.protected_keys(self.row.ns_id, Protection.PROBATION)
+        surplus = held[: max(0, len(held) - self.settings.probation_max)]
+        for key, row in self.tx.rows(surplus).items():
+            self.move(key, self.released_state(row.state), was=row.state)
+        self.shed_hot()
+
+    def shed_hot(self) -> None:
+        """Demote the lowest unprotected hot items while there are more than hot_max."""
+        excess = self.row.hot - self.settings.hot_max
+        if excess <= 0:
+            return
+        lowest = self.tx.tier_range(self.row.ns_id, Protection.NONE, Tier.HOT, limit=excess)
+        for key, row in self.tx.rows([key for _, key in lowest]).items():
+            self.move(key, replace(row.state, tier=Tier.WARM), was=row.state)
+
+    def close(self) -> NamespaceRow:
+        """Store totals, a new version and what changed; return the namespace."""
+        self.row = replace(self.row, version=self.row.version + 1)
+        self.tx.put_namespace(self.row)
+        self.tx.log_change(self.row.ns_id, self.row.version, self.change)
+        return self.row

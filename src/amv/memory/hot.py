@@ -1,0 +1,316 @@
+"""What of a namespace is kept in RAM, and how it follows the store.
+
+A `View` holds the vectors of the hot items, the vectors that are in no cell
+yet, the centroid index and the cells and rows last used.  It is built at first
+use and then follows the namespace's change log: a search compares one version
+number and reads only what changed since, whoever changed it, this process or
+another.  Views are dropped, least recently used first, when together they
+outgrow their share of memory.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from amv.errors import StoreError
+from amv.memory.cells import CentroidIndex
+from amv.memory.item import Namespace, Row
+from amv.memory.ports import (
+    PENDING,
+    Change,
+    Floats,
+    Ids,
+    Members,
+    NamespaceRow,
+    Reader,
+    Vectors,
+    owners,
+)
+
+_ROWS_MAX = 4096
+_BLOCK_MIN = 64
+
+TRIM_EVERY = 64
+"""How many searches may pass between two looks at the memory views take."""
+
+
+class IndexDamaged(StoreError):
+    """An index, which is derived data, is not what the totals say; it can be made anew."""
+
+
+class Block:
+    """Vectors in one contiguous piece, dimension-major, so that a scan is one product.
+
+    Order is arbitrary: a removed vector's place is taken by the last one.
+    """
+
+    def __init__(self, dimension: int) -> None:
+        self._dimension = dimension
+        self._columns: Floats = np.empty((dimension, 0), dtype=np.float32)
+        self._ids: Ids = np.empty(0, dtype=np.int64)
+        self._place: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def __contains__(self, vector_id: int) -> bool:
+        return vector_id in self._place
+
+    @property
+    def ids(self) -> Ids:
+        """Ids of shape (n,), in the order of `scan`."""
+        return self._ids[: len(self)]
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory the vectors take."""
+        return self._columns.nbytes
+
+    def scan(self, query: Floats, limit: int) -> Vectors:
+        """Return ids and dot products with *query*, of shape (d,), of at most *limit* vectors."""
+        n = min(len(self), limit)
+        return Vectors(self._ids[:n].copy(), query @ self._columns[:, :n])
+
+    def add(self, vectors: Vectors) -> None:
+        """Add vectors whose ids are not in here yet."""
+        n, more = len(self), len(vectors.ids)
+        if not more:
+            return
+        if n + more > self._columns.shape[1]:
+            self._grow(max(_BLOCK_MIN, n + more, 2 * n))
+        self._columns[:, n : n + more] = vectors.matrix.T
+        self._ids[n : n + more] = vectors.ids
+        for offset, vector_id in enumerate(vectors.ids.tolist()):
+            self._place[vector_id] = n + offset
+
+    def _grow(self, capacity: int) -> None:
+        n = len(self)
+        columns = np.empty((self._dimension, capacity), dtype=np.float32)
+        columns[:, :n] = self._columns[:, :n]
+        ids = np.empty(capacity, dtype=np.int64)
+        ids[:n] = self._ids[:n]
+        self._columns, self._ids = columns, ids
+
+    def remove(self, vector_ids: Iterable[int]) -> None:
+        """Remove vectors; ids that are not in here are passed over."""
+        for vector_id in vector_ids:
+            place = self._place.pop(vector_id, None)
+            if place is None:
+                continue
+            last = len(self._place)
+            if place != last:
+                self._columns[:, place] = self._columns[:, last]
+                moved = int(self._ids[last])
+                self._ids[place] = moved
+                self._place[moved] = place
+
+    def clear(self) -> None:
+        """Remove everything and free the memory."""
+        self.__init__(self._dimension)  # type: ignore[misc]
+
+
+class View:
+    """One namespace in RAM, as of `version`.
+
+    Take `lock` first and open the snapshot while holding it: then every
+    snapshot is at least as new as the view, and nothing stale is cached.
+    """
+
+    def __init__(self, dimension: int, hot_vectors_max: int) -> None:
+        self.lock = threading.Lock()
+        self.ns_id = -1
+        self.version = -1
+        self.hot = Block(dimension)
+        self.pending = Block(dimension)
+        self.index: CentroidIndex | None = None
+        self._dimension = dimension
+        self._hot_vectors_max = hot_vectors_max
+        self._cells: OrderedDict[int, Members] = OrderedDict()
+        self._cells_bytes = 0
+        self._rows: OrderedDict[int, Row] = OrderedDict()
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory this view takes, rows left out."""
+        index_bytes = 0 if self.index is None else self.index.size_bytes
+        return self.hot.size_bytes + self.pending.size_bytes + self._cells_bytes + index_bytes
+
+    def follow(self, reader: Reader, row: NamespaceRow) -> None:
+        """Bring the view to the state *reader* sees; *row* is the namespace there."""
+        if self.ns_id == row.ns_id and 0 <= self.version <= row.version:
+            if self.version == row.version:
+                return
+            changes = reader.changes(row.ns_id, self.version)
+            if changes is not None:
+                for change in changes:
+                    self._drop_stale(change)
+                self._take_up(reader, row, changes)
+                self.version = row.version
+                return
+        self._load(reader, row)
+
+    def _load(self, reader: Reader, row: NamespaceRow) -> None:
+        self.version = -1
+        self.hot.clear()
+        self.pending.clear()
+        self.index = None
+        self._cells.clear()
+        self._cells_bytes = 0
+        self._rows.clear()
+        pending, cells = reader.pending_ids(row.ns_id), reader.cell_ids(row.ns_id)
+        if len(pending) != row.pending or len(cells) != row.cells:
+            raise IndexDamaged(
+                f"the index of namespace {row.name!r} lacks {row.pending - len(pending)} waiting "
+                f"vectors and {row.cells - len(cells)} cells; `amv doctor --rebuild` makes it anew"
+            )
+        self._add_hot(reader, reader.hot_keys(row.ns_id))
+        self.pending.add(reader.vectors(pending))
+        if row.cells:
+            self.index = load_index(reader, row.ns_id, self._dimension)
+        self.ns_id, self.version = row.ns_id, row.version
+
+    def _add_hot(self, reader: Reader, keys: Iterable[int]) -> None:
+        room = self._hot_vectors_max - len(self.hot)
+        wanted = reader.vector_ids(list(keys))
+        placed = reader.placements(wanted)
+        # Hot items with more passages than fit are still reached through their cells.
+        fresh = [i for i in wanted.tolist() if placed.get(i, -1) >= PENDING and i not in self.hot]
+        self.hot.add(reader.vectors(np.asarray(fresh[:room], dtype=np.int64)))
+
+    def _drop_stale(self, change: Change) -> None:
+        gone = set(change.vectors_out)
+        self.hot.remove(gone)
+        self.pending.remove(gone | set(change.placed))
+        if change.hot_out:
+            out = np.asarray(change.hot_out, dtype=np.int64)
+            self.hot.remove(self.hot.ids[np.isin(owners(self.hot.ids), out)].tolist())
+        for cell_id in (*change.cells_touched, *change.cells_out):
+            self._forget_cell(cell_id)
+        for key in change.items:
+            self._rows.pop(key, None)
+
+    def _take_up(self, reader: Reader, row: NamespaceRow, changes: list[Change]) -> None:
+        arrived = {i for change in changes for i in change.vectors_in}
+        if arrived:
+            # What came and went again is not pending any more: ask for what is.
+            now = reader.placements(np.asarray(sorted(arrived), dtype=np.int64))
+            fresh = [i for i, cell in now.items() if cell == PENDING and i not in self.pending]
+            self.pending.add(reader.vectors(np.asarray(sorted(fresh), dtype=np.int64)))
+        hot_in = {key for change in changes for key in change.hot_in}
+        if hot_in:
+            self._add_hot(reader, hot_in & set(reader.hot_keys(row.ns_id)))
+        cells_out = {i for change in changes for i in change.cells_out}
+        cells_in = {i for change in changes for i in change.cells_in} - cells_out
+        if not row.cells:
+            self.index = None
+        elif self.index is None:
+            self.index = load_index(reader, row.ns_id, self._dimension)
+        elif cells_in or cells_out:
+            known = self.index.ids()
+            self.index.remove(np.asarray(sorted(cells_out & known), dtype=np.int64))
+            new = reader.centroids(np.asarray(sorted(cells_in - known), dtype=np.int64))
+            self.index.add(new.ids, new.matrix)
+
+    def _forget_cell(self, cell_id: int) -> None:
+        members = self._cells.pop(cell_id, None)
+        if members is not None:
+            self._cells_bytes -= members.codes.nbytes + members.ids.nbytes
+
+    def members(self, reader: Reader, cell_ids: Ids) -> list[Members]:
+        """Return what cells hold, in order; cells that are gone are left out."""
+        missing = [i for i in cell_ids.tolist() if i not in self._cells]
+        if missing:
+            for cell_id, members in reader.members(np.asarray(missing, dtype=np.int64)).items():
+                self._cells[cell_id] = members
+                self._cells_bytes += members.codes.nbytes + members.ids.nbytes
+        found = []
+        for cell_id in cell_ids.tolist():
+            if cell_id in self._cells:
+                self._cells.move_to_end(cell_id)
+                found.append(self._cells[cell_id])
+        return found
+
+    def rows(self, reader: Reader, keys: list[int]) -> dict[int, Row]:
+        """Return rows by key, from the cache where they are there."""
+        missing = [key for key in keys if key not in self._rows]
+        if missing:
+            self._rows.update(reader.rows(missing))
+        found = {key: self._rows[key] for key in keys if key in self._rows}
+        while len(self._rows) > _ROWS_MAX:
+            self._rows.popitem(last=False)
+        return found
+
+    def trim_cells(self, bytes_max: int) -> None:
+        """Drop the cells used longest ago until they take at most *bytes_max*."""
+        while self._cells_bytes > bytes_max and self._cells:
+            self._forget_cell(next(iter(self._cells)))
+
+
+def load_index(reader: Reader, ns_id: int, dimension: int) -> CentroidIndex:
+    """Load the saved centroid index and bring it up to date, or build it anew.
+
+    The index is derived data: one that is missing or damaged costs time only.
+    """
+    snapshot = reader.cell_snapshot(ns_id)
+    index = CentroidIndex(dimension)
+    if snapshot is not None:
+        try:
+            index = CentroidIndex(dimension, snapshot)
+        except StoreError:
+            index = CentroidIndex(dimension)
+    current = set(reader.cell_ids(ns_id).tolist())
+    known = index.ids()
+    index.remove(np.asarray(sorted(known - current), dtype=np.int64))
+    new = reader.centroids(np.asarray(sorted(current - known), dtype=np.int64))
+    index.add(new.ids, new.matrix)
+    return index
+
+
+class Views:
+    """The views of all namespaces in use, within one bound on memory."""
+
+    def __init__(self, make: Callable[[], View], bytes_max: int) -> None:
+        self._make = make
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+        self._views: OrderedDict[Namespace, View] = OrderedDict()
+        self._until_trim = TRIM_EVERY
+
+    def of(self, namespace: Namespace) -> View:
+        """Return the view of a namespace, perhaps one that holds nothing yet."""
+        with self._lock:
+            view = self._views.get(namespace)
+            if view is None:
+                view = self._views[namespace] = self._make()
+            self._views.move_to_end(namespace)
+            return view
+
+    def drop(self, namespace: Namespace | None = None) -> None:
+        """Forget one view or, without a name, all of them."""
+        with self._lock:
+            if namespace is None:
+                self._views.clear()
+            else:
+                self._views.pop(namespace, None)
+
+    def trim(self, *, at_once: bool) -> None:
+        """Drop views, least recently used first, until the rest fit; at least one stays.
+
+        That one keeps its cells within the bound.  Adding up is not free: where
+        nothing was loaded, one call in TRIM_EVERY does it.
+        """
+        with self._lock:
+            self._until_trim -= 1
+            if self._until_trim and not at_once:
+                return
+            self._until_trim = TRIM_EVERY
+            total = sum(view.size_bytes for view in self._views.values())
+            while total > self._bytes_max and len(self._views) > 1:
+                _, view = self._views.popitem(last=False)
+                total -= view.size_bytes
+            if total > self._bytes_max:
+                view = next(iter(self._views.values()))
+                spare = self._bytes_max - view.size_bytes
+                view.trim_cells(max(self._bytes_max // 4, spare))

@@ -1,0 +1,287 @@
+"""Intake: what a caller passes, checked and embedded before any transaction begins.
+
+All of a batch is checked first, so that a bad item in it changes nothing; then
+all texts are embedded together.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from amv.errors import DimensionMismatch, InvalidInput
+from amv.memory import filters, lexical
+from amv.memory.item import (
+    Claim,
+    Namespace,
+    check_id,
+    check_namespace,
+    check_text,
+    check_time,
+    check_trust,
+)
+from amv.memory.life import NewItem
+from amv.memory.ports import PASSAGES_MAX, Embedder, Floats, Vectors
+from amv.memory.search import Query
+from amv.memory.settings import MemorySettings
+from amv.memory.transfer import Restored
+
+QUERIES_CACHED = 1024
+QUERY_BYTES_MAX = 64 << 10
+DEFAULT_TRUST = 0.5
+
+_ADD_KEYS = frozenset(
+    [
+        "content",
+        "namespace",
+        "id",
+        "metadata",
+        "context",
+        "claim",
+        "source",
+        "source_trust",
+        "valid_from",
+        "valid_until",
+        "expires_at",
+        "pinned",
+        "vector",
+    ]
+)
+
+_CHANGE_KEYS = frozenset(
+    ["content", "context", "metadata", "source_trust", "valid_until", "expires_at"]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One checked request to add an item, not embedded yet."""
+
+    namespace: Namespace
+    content: str
+    context: str
+    item_id: str | None
+    metadata: dict[str, object]
+    claim: Claim | None
+    source: str | None
+    source_trust: float
+    valid_from_s: float | None
+    valid_until_s: float | None
+    expires_s: float | None
+    pinned: bool
+    vector: Floats | None
+
+
+class Intake:
+    """Checks and embeds; keeps the vectors of the last queries."""
+
+    def __init__(
+        self, embedder: Embedder, settings: MemorySettings, new_id: Callable[[], str]
+    ) -> None:
+        self._embedder = embedder
+        self._settings = settings
+        self._content_bytes_max = settings.content_bytes_max
+        self._new_id = new_id
+        self._lock = threading.Lock()
+        self._queries: OrderedDict[str, Floats] = OrderedDict()
+
+    def check(self, fields: Mapping[str, object]) -> Request:
+        """Return a checked request, or raise InvalidInput saying what is wrong with it."""
+        if unknown := sorted(fields.keys() - _ADD_KEYS):
+            raise InvalidInput(
+                f"unknown field {unknown[0]!r}; an item has {', '.join(sorted(_ADD_KEYS))}"
+            )
+        if fields.get("namespace") is None:
+            raise InvalidInput("namespace is needed: whose memory this is, such as ('alice',)")
+        limit = self._content_bytes_max
+        claim, source, item_id = fields.get("claim"), fields.get("source"), fields.get("id")
+        if claim is not None and not isinstance(claim, Claim):
+            raise InvalidInput(f"claim must be an amv.Claim, got {type(claim).__name__}")
+        pinned = fields.get("pinned", False)
+        if not isinstance(pinned, bool):
+            raise InvalidInput(f"pinned must be True or False, got {pinned!r}")
+        valid_from_s = check_time(fields.get("valid_from"), "valid_from")
+        valid_until_s = check_time(fields.get("valid_until"), "valid_until")
+        if None not in (valid_from_s, valid_until_s) and valid_until_s <= valid_from_s:  # type: ignore[operator]
+            raise InvalidInput("valid_until must be later than valid_from")
+        trust, vector = fields.get("source_trust"), fields.get("vector")
+        return Request(
+            namespace=check_namespace(fields["namespace"]),
+            content=check_text(fields.get("content"), "content", limit),
+            context=_context(fields.get("context"), limit),
+            item_id=None if item_id is None else check_id(item_id),
+            metadata=filters.check_metadata(_mapping(fields.get("metadata"))),
+            claim=claim,
+            source=None if source is None else check_text(source, "source", 256),
+            source_trust=DEFAULT_TRUST if trust is None else check_trust(trust),
+            valid_from_s=valid_from_s,
+            valid_until_s=valid_until_s,
+            expires_s=check_time(fields.get("expires_at"), "expires_at"),
+            pinned=pinned,
+            vector=None if vector is None else self.check_vector(vector),
+        )
+
+    def check_changes(self, fields: Mapping[str, object]) -> dict[str, Any]:
+        """Return checked changes to an item, under their names in a `Row`."""
+        known = _CHANGE_KEYS
+        if unknown := sorted(fields.keys() - known):
+            raise InvalidInput(
+                f"{unknown[0]!r} can't be changed; update takes {', '.join(sorted(known))}"
+            )
+        if not fields:
+            raise InvalidInput(f"update needs one of {', '.join(sorted(known))}")
+        limit = self._content_bytes_max
+        checks: dict[str, tuple[str, Callable[[object], object]]] = {
+            "content": ("content", lambda text: check_text(text, "content", limit)),
+            "context": ("context", lambda text: _context(text, limit)),
+            "metadata": ("metadata", lambda data: filters.check_metadata(_mapping(data))),
+            "source_trust": ("source_trust", check_trust),
+            "valid_until": ("valid_until_s", lambda moment: check_time(moment, "valid_until")),
+            "expires_at": ("expires_s", lambda moment: check_time(moment, "expires_at")),
+        }
+        return {checks[name][0]: checks[name][1](value) for name, value in fields.items()}
+
+    def check_vector(self, vector: object) -> Floats:
+        """Return a vector scaled to unit length, of shape (dimension,)."""
+        try:
+            array = np.asarray(vector, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"a vector must hold numbers only: {error}") from error
+        wanted = self._embedder.dimension
+        if array.shape != (wanted,):
+            raise DimensionMismatch(
+                f"a vector of embedder {self._embedder.id!r} has shape ({wanted},), "
+                f"got {array.shape}"
+            )
+        # Scaled first, so that the norm of very large or small numbers is finite, too.
+        peak = float(np.abs(array).max())
+        if not (np.isfinite(peak) and peak > 0.0):
+            raise InvalidInput("a vector must be finite and not all zero")
+        scaled = array / peak
+        return (scaled / np.linalg.norm(scaled)).astype(np.float32)
+
+    def check_query(
+        self,
+        text: str | None,
+        *,
+        k: int,
+        vector: object,
+        filter: Mapping[str, object] | None,
+        as_of: object,
+        cold: bool | None,
+        now_s: float,
+    ) -> Query:
+        """Return a checked search; a blank text without a vector has neither vector nor terms."""
+        k_max = self._settings.k_max
+        if not (isinstance(k, int) and not isinstance(k, bool) and 1 <= k <= k_max):
+            raise InvalidInput(f"k must be a whole number from 1 to {k_max} (k_max), got {k!r}")
+        if text is None and vector is None:
+            raise InvalidInput("a search needs a query text, a vector, or both")
+        if not isinstance(cold, bool | None):
+            raise InvalidInput(f"cold must be True, False or None, got {cold!r}")
+        if text is not None:
+            check_text(text, "a query", QUERY_BYTES_MAX, blank_is_fine=True)
+        embedded: Floats | None = None
+        if vector is not None:
+            embedded = self.check_vector(vector)
+        elif text and text.strip():
+            embedded = self.query(text)
+        at_s = check_time(as_of, "as_of")
+        return Query(
+            vector=embedded,
+            terms=lexical.query_terms(text) if text else [],
+            k=k,
+            node=None if filter is None else filters.parse(filter),
+            at_s=now_s if at_s is None else at_s,
+            now_s=now_s,
+            cold=cold,
+        )
+
+    def embed(self, requests: Sequence[Request], now_s: float) -> list[NewItem]:
+        """Return items ready to be added, all their passages embedded in one batch."""
+        texts = iter(self.vectors_of([r.content for r in requests if r.vector is None]))
+        return [
+            self._item(r, next(texts) if r.vector is None else _numbered(r.vector[None, :]), now_s)
+            for r in requests
+        ]
+
+    def restored_vectors(self, items: Sequence[Restored]) -> list[Vectors]:
+        """Return the vectors of exported items; embeds the texts of those that came without."""
+        missing = iter(self.vectors_of([i.row.content for i in items if i.vectors is None]))
+        return [next(missing) if i.vectors is None else _numbered(i.vectors) for i in items]
+
+    def vectors_of(self, contents: Sequence[str]) -> list[Vectors]:
+        """Return the vectors of several contents, each with ids counting from 0."""
+        spans = [self.spans(content) for content in contents]
+        texts = [c[a:b] for c, own in zip(contents, spans, strict=True) for a, b in own]
+        matrix = self.embed_texts(texts)
+        stops = np.cumsum([len(own) for own in spans], dtype=np.int64)
+        return [_numbered(rows) for rows in np.split(matrix, stops[:-1])] if spans else []
+
+    def spans(self, content: str) -> list[tuple[int, int]]:
+        """Return the passages of a content; raises InvalidInput if they are too many."""
+        spans = self._embedder.passages(content)
+        if len(spans) > PASSAGES_MAX:
+            raise InvalidInput(
+                f"content must split into at most {PASSAGES_MAX} passages, got {len(spans)}; "
+                "add it as several items"
+            )
+        return spans
+
+    def embed_texts(self, texts: Sequence[str]) -> Floats:
+        """Return unit vectors of shape (n, dimension)."""
+        if not texts:
+            return np.zeros((0, self._embedder.dimension), dtype=np.float32)
+        return self._embedder.embed(texts)
+
+    def query(self, text: str) -> Floats:
+        """Return the vector of a query; one seen lately is not embedded again."""
+        with self._lock:
+            known = self._queries.get(text)
+            if known is not None:
+                self._queries.move_to_end(text)
+                return known
+        vector: Floats = self.embed_texts([text])[0]
+        with self._lock:
+            self._queries[text] = vector
+            while len(self._queries) > QUERIES_CACHED:
+                self._queries.popitem(last=False)
+        return vector
+
+    def _item(self, request: Request, vectors: Vectors, now_s: float) -> NewItem:
+        return NewItem(
+            id=self._new_id() if request.item_id is None else request.item_id,
+            id_is_given=request.item_id is not None,
+            content=request.content,
+            context=request.context,
+            created_s=now_s,
+            valid_from_s=request.valid_from_s,
+            valid_until_s=request.valid_until_s,
+            expires_s=request.expires_s,
+            source=request.source,
+            source_trust=request.source_trust,
+            claim=request.claim,
+            pinned=request.pinned,
+            metadata=request.metadata,
+            vectors=vectors,
+        )
+
+
+def _numbered(matrix: npt.NDArray[np.float32]) -> Vectors:
+    return Vectors(np.arange(len(matrix), dtype=np.int64), matrix)
+
+
+def _context(text: object, bytes_max: int) -> str:
+    return "" if text is None else check_text(text, "context", bytes_max, blank_is_fine=True)
+
+
+def _mapping(metadata: object) -> Mapping[str, object]:
+    if metadata is None:
+        return {}
+    if isinstance(metadata, Mapping):
+        return metadata
+    raise InvalidInput(f"metadata must be a mapping, got {type(metadata).__name__}")

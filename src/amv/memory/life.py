@@ -1,0 +1,409 @@
+"""An item's life: added, superseded by a newer claim, corrected, forgotten.
+
+Each function here runs inside one transaction, on one `Edit`.  What leaves the
+believed state leaves the indexes in the same transaction.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from amv.errors import Conflict, InvalidInput
+from amv.memory import lexical
+from amv.memory.edit import Edit, indexed_text
+from amv.memory.item import Claim, Protection, Row, State, Status
+from amv.memory.ports import PASSAGES_MAX, Event, HistoryRow, Reader, Vectors
+from amv.memory.tiers import Tier
+from amv.memory.value import EventKind, ValueModel, apply_event, value_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewItem:
+    """A checked request to add one item.  Times are unix seconds."""
+
+    id: str
+    content: str
+    context: str = ""
+    created_s: float
+    valid_from_s: float | None = None
+    valid_until_s: float | None = None
+    expires_s: float | None = None
+    source: str | None = None
+    source_trust: float = 0.5
+    claim: Claim | None = None
+    pinned: bool = False
+    metadata: Mapping[str, object]
+    vectors: Vectors
+    id_is_given: bool
+
+
+def new_row(edit: Edit, item: NewItem) -> Row:
+    """Return the row of a new item, in the state it begins with."""
+    begins_s = item.created_s if item.valid_from_s is None else item.valid_from_s
+    row = Row(
+        key=0,
+        ns_id=edit.row.ns_id,
+        id=item.id,
+        content=item.content,
+        context=item.context,
+        length=0,
+        created_s=item.created_s,
+        valid_from_s=begins_s,
+        valid_until_s=item.valid_until_s,
+        expires_s=item.expires_s,
+        source=item.source,
+        source_trust=item.source_trust,
+        claim=item.claim,
+        status=Status.LIVE,
+        contradicted=False,
+        pinned=item.pinned,
+        metadata=item.metadata,
+        supersedes=None,
+        superseded_by=None,
+        last_verified_s=None,
+        state=_first_state(edit, begins_s, pinned=item.pinned),
+    )
+    return counted(row)
+
+
+def counted(row: Row) -> Row:
+    """Return a row with the number of terms of its content and context."""
+    _, length = lexical.term_counts(indexed_text(row.content, row.context))
+    return replace(row, length=length)
+
+
+def _first_state(edit: Edit, begins_s: float, *, pinned: bool) -> State:
+    """Return where a new item starts: hot while in probation, whatever its value."""
+    if begins_s > edit.now_s:
+        return State(tier=Tier.COLD, protection=Protection.NOT_YET_VALID, value_key=begins_s)
+    key = value_key(edit.model.initial, edit.now_s, edit.model)
+    if pinned:
+        return State(tier=Tier.HOT, protection=Protection.PINNED, value_key=key)
+    return State(tier=Tier.HOT, protection=Protection.PROBATION, value_key=key)
+
+
+def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
+    """Add items in order; an id that is there already with the same content is left alone.
+
+    Raises Conflict if an id is there with other content, InvalidInput if more
+    items would be pinned than half of hot_max.
+    """
+    done: dict[int, Row] = {}
+    waiting: list[tuple[int, Row, Vectors]] = []
+    claimed: set[tuple[str, str]] = set()
+    ids: set[str] = set()
+    probation_from = len(items) - edit.settings.probation_max
+
+    def write_waiting() -> None:
+        rows = edit.insert([row for _, row, _ in waiting], [v for *_, v in waiting])
+        done.update((place, row) for (place, *_), row in zip(waiting, rows, strict=True))
+        waiting.clear()
+        claimed.clear()
+
+    for place, item in enumerate(items):
+        if item.id in ids or (item.claim is not None and item.claim.key in claimed):
+            write_waiting()
+        present = edit.tx.rows_with_id(item.id, edit.row.ns_id) if item.id_is_given else []
+        if present and present[0].is_expired(edit.now_s):
+            # As absent as if a sweep had been there.
+            delete(edit, present)
+        elif present:
+            done[place] = _same_or_conflict(present[0], item)
+            continue
+        row = new_row(edit, item)
+        if item.pinned:
+            check_pinned_room(edit, 1 + sum(r.pinned for _, r, _ in waiting))
+        if place < probation_from and row.state.protection is Protection.PROBATION:
+            # Too many come after it for this one to be among the newest.
+            row = replace(row, state=edit.released_state(row.state))
+        ids.add(item.id)
+        if item.claim is None:
+            waiting.append((place, row, item.vectors))
+            continue
+        row = settle_claim(edit, row)
+        if row.status is Status.LIVE:
+            claimed.add(item.claim.key)
+            waiting.append((place, row, item.vectors))
+        else:
+            done[place] = insert_aside(edit, row, item.vectors)
+    write_waiting()
+    edit.settle_probation()
+    # Those after it may have moved or superseded one.
+    changed = set(edit.change.items)
+    now = edit.tx.rows([row.key for row in done.values() if row.key in changed])
+    return [now.get(done[place].key, done[place]) for place in range(len(items))]
+
+
+def _same_or_conflict(row: Row, item: NewItem) -> Row:
+    same = (row.content, row.claim, dict(row.metadata)) == (
+        item.content,
+        item.claim,
+        dict(item.metadata),
+    )
+    if same:
+        return row
+    raise Conflict(
+        f"an item with id {item.id!r} is there already with other content; "
+        "use update() to change it, or another id"
+    )
+
+
+def check_pinned_room(edit: Edit, more: int) -> None:
+    """Raise InvalidInput if *more* items can't be pinned in this namespace."""
+    most = edit.settings.hot_max // 2
+    if edit.row.pinned + more > most:
+        raise InvalidInput(
+            f"at most {most} items of a namespace can be pinned (half of hot_max), "
+            f"got {edit.row.pinned + more}; unpin some first"
+        )
+
+
+def settle_claim(edit: Edit, row: Row) -> Row:
+    """Let a new claim supersede older ones, or be superseded by what is known already.
+
+    Of two claims with the same subject and attribute and another value, the one
+    that is valid from later on supersedes the other, unless its source is
+    trusted less: then both only carry the contradiction flag.  So one that was
+    valid earlier than what is known is history from the start, and one not
+    valid yet ends what is known when it begins.
+    """
+    assert row.claim is not None
+    if row.valid_until_s is not None and row.valid_until_s <= edit.now_s:
+        return row
+    rivals = [
+        rival
+        for rival in edit.tx.claim_rows(edit.row.ns_id, *row.claim.key)
+        if rival.status is Status.LIVE
+        and _is_in_force(rival, edit.now_s)
+        and rival.claim is not None
+        and not rival.claim.says_the_same_as(row.claim)
+    ]
+    for rival in sorted(rivals, key=lambda rival: (rival.valid_from_s, rival.key)):
+        if not _overlap(row, rival):
+            continue
+        older, newer = (row, rival) if row.valid_from_s < rival.valid_from_s else (rival, row)
+        if newer.source_trust < older.source_trust:
+            row = replace(row, contradicted=True)
+            _flag(edit, rival)
+        elif newer is rival:
+            row = _ended(row, rival)
+            if rival.state.protection is Protection.NOT_YET_VALID:
+                _put(edit, replace(rival, supersedes=row.id))
+            else:
+                row = replace(row, status=Status.SUPERSEDED)
+        elif row.valid_from_s > edit.now_s:
+            _put(edit, _ended(rival, row))
+            row = replace(row, supersedes=rival.id)
+        else:
+            end_superseded(edit, rival)
+            supersede(edit, _ended(rival, row), edit.now_s)
+            row = replace(row, supersedes=rival.id)
+    return row
+
+
+def _is_in_force(row: Row, now_s: float) -> bool:
+    return not row.is_expired(now_s) and (row.valid_until_s is None or row.valid_until_s > now_s)
+
+
+def _overlap(one: Row, other: Row) -> bool:
+    """Return whether there is a moment at which both are valid."""
+    return (one.valid_until_s is None or one.valid_until_s > other.valid_from_s) and (
+        other.valid_until_s is None or other.valid_until_s > one.valid_from_s
+    )
+
+
+def _ended(row: Row, successor: Row) -> Row:
+    """Return *row* as valid until its successor begins."""
+    return replace(row, valid_until_s=successor.valid_from_s, superseded_by=successor.id)
+
+
+def _put(edit: Edit, row: Row) -> None:
+    edit.tx.update(row)
+    edit.change.items.append(row.key)
+
+
+def _flag(edit: Edit, row: Row) -> None:
+    if not row.contradicted:
+        _put(edit, replace(row, contradicted=True))
+
+
+def supersede(edit: Edit, ended: Row, at_s: float) -> None:
+    """Take a live item, whose end and successor are noted on it, out of every search of now."""
+    edit.retire(ended, status=Status.SUPERSEDED)
+    edit.tx.add_history(ended.key, HistoryRow(at_s, "superseded", ended.content, ended.claim))
+
+
+def insert_aside(edit: Edit, row: Row, vectors: Vectors) -> Row:
+    """Add an item that is not live: it is in no index of now, and cold."""
+    state = replace(row.state, tier=Tier.COLD, protection=Protection.NONE)
+    row = replace(row, pinned=False, state=state)
+    key = edit.tx.insert([row])[0]
+    if row.status is Status.SUPERSEDED:
+        ids = vectors.ids + key * PASSAGES_MAX
+        edit.tx.add_vectors(edit.row.ns_id, Vectors(ids, vectors.matrix))
+        edit.tx.retire_vectors(ids)
+    edit.wake_at(row.expires_s)
+    return replace(row, key=key)
+
+
+def ended_by(reader: Reader, successor: Row) -> list[Row]:
+    """Return the live items that end, or ended, where *successor* begins."""
+    return [
+        row
+        for row in reader.linked_rows(successor.ns_id, successor.id)
+        if row.status is Status.LIVE and row.superseded_by == successor.id
+    ]
+
+
+def end_superseded(edit: Edit, successor: Row) -> None:
+    """Do now what a sweep would: retire what was ended by an item that has begun."""
+    todo = [successor]
+    while todo:
+        begun = todo.pop()
+        ended = ended_by(edit.tx, begun)
+        todo += ended
+        for row in ended:
+            supersede(edit, row, begun.valid_from_s)
+
+
+def _let_go(edit: Edit, row: Row) -> None:
+    """Settle what *row* has ended, or was going to end, before it goes itself."""
+    if row.valid_from_s <= edit.now_s:
+        end_superseded(edit, row)
+        return
+    until_s = None if row.superseded_by is None else row.valid_until_s
+    for ended in ended_by(edit.tx, row):
+        _put(edit, replace(ended, superseded_by=row.superseded_by, valid_until_s=until_s))
+
+
+def change(edit: Edit, row: Row, changed: Row, vectors: Vectors | None) -> Row:
+    """Replace a row; *vectors* are new ones where content or context changed.
+
+    What it said before stays in its history.
+    """
+    if changed.content != row.content:
+        edit.tx.add_history(row.key, HistoryRow(edit.now_s, "updated", row.content, row.claim))
+    if vectors is None or row.status is not Status.LIVE:
+        edit.tx.update(changed)
+        edit.change.items.append(row.key)
+        edit.wake_at(changed.expires_s)
+        if vectors is not None:
+            edit.take_vectors(edit.tx.vector_ids([row.key]), keep=False)
+            ids = vectors.ids + row.key * PASSAGES_MAX
+            edit.tx.add_vectors(edit.row.ns_id, Vectors(ids, vectors.matrix))
+            edit.tx.retire_vectors(ids)
+        return changed
+    edit.unindex(row, keep_vectors=False)
+    changed = counted(changed)
+    edit.tx.update(changed)
+    edit.index([changed], [vectors])
+    hot = changed.state.tier is Tier.HOT
+    if hot:
+        edit.change.hot_in.append(row.key)
+    edit.add_to_totals(hot=int(hot), pinned=int(changed.pinned))
+    edit.wake_for(changed)
+    return changed
+
+
+def set_pinned(edit: Edit, row: Row, *, pinned: bool) -> Row:
+    """Pin a live item into hot, or release it to the tier of its value."""
+    if row.pinned == pinned:
+        return row
+    if row.status is not Status.LIVE:
+        raise Conflict(f"only a live item can be pinned, {row.id!r} is {row.status.value}")
+    if pinned:
+        check_pinned_room(edit, 1)
+    state = row.state
+    if state.protection is not Protection.NOT_YET_VALID:
+        state = (
+            replace(state, tier=Tier.HOT, protection=Protection.PINNED)
+            if pinned
+            else edit.released_state(state)
+        )
+    changed = replace(row, pinned=pinned, state=state)
+    edit.tx.update(changed)
+    edit.move(row.key, state, was=row.state)
+    edit.add_to_totals(pinned=1 if pinned else -1)
+    edit.shed_hot()
+    return changed
+
+
+def after_event(state: State, kind: EventKind, at_s: float, model: ValueModel) -> State:
+    """Return a state after an event at *at_s*; what is not yet valid only counts it."""
+    key = state.value_key
+    if state.protection is not Protection.NOT_YET_VALID:
+        key = apply_event(key, at_s, kind, model)
+    return replace(
+        state,
+        value_key=key,
+        exposed_count=state.exposed_count + (kind is EventKind.EXPOSED),
+        contributed_count=state.contributed_count + (kind is EventKind.CONTRIBUTED),
+    )
+
+
+def apply_events(edit: Edit, events: Sequence[Event]) -> None:
+    """Apply logged events in order, each as an increment; skip what is not live any more."""
+    rows = edit.tx.rows(list({event.key for event in events}))
+    states = {key: row.state for key, row in rows.items() if row.status is Status.LIVE}
+    touched: dict[int, State] = {}
+    for event in events:
+        state = states.get(event.key)
+        if state is None or rows[event.key].ns_id != event.ns_id:
+            continue
+        states[event.key] = touched[event.key] = after_event(
+            state, event.kind, event.at_s, edit.model
+        )
+    edit.tx.put_states(list(touched.items()))
+    edit.change.items += list(touched)
+    for state in touched.values():
+        if state.protection is Protection.NONE:
+            edit.wake_at(edit.now_s if edit.is_misplaced(state) else edit.next_crossing_s(state))
+
+
+def confirm(edit: Edit, row: Row) -> Row:
+    """Note that a check found the item still true: verified now, worth keeping near."""
+    if row.status is not Status.LIVE:
+        raise Conflict(f"only a live item can be confirmed, {row.id!r} is {row.status.value}")
+    state = after_event(row.state, EventKind.CONTRIBUTED, edit.now_s, edit.model)
+    changed = replace(row, last_verified_s=edit.now_s, contradicted=False, state=state)
+    edit.tx.update(changed)
+    edit.change.items.append(row.key)
+    edit.wake_at(edit.now_s)
+    edit.tx.add_history(row.key, HistoryRow(edit.now_s, "confirmed", row.content, row.claim))
+    return changed
+
+
+def refute(edit: Edit, row: Row, by: str | None) -> Row:
+    """Note that a check found the item wrong; *by* names what holds instead."""
+    if row.status is not Status.LIVE:
+        raise Conflict(f"only a live item can be refuted, {row.id!r} is {row.status.value}")
+    _let_go(edit, row)
+    until_s = edit.now_s if row.valid_until_s is None else min(edit.now_s, row.valid_until_s)
+    refuted = replace(
+        row, superseded_by=by, valid_until_s=until_s, last_verified_s=edit.now_s
+    )
+    changed = edit.retire(refuted, status=Status.REFUTED)
+    edit.tx.add_history(row.key, HistoryRow(edit.now_s, "refuted", row.content, row.claim))
+    return changed
+
+
+def delete(edit: Edit, rows: Sequence[Row]) -> None:
+    """Remove items for good: from both indexes, with history, and from the links of others."""
+    for key in [row.key for row in rows]:
+        # The one before it may have changed this one.
+        row = edit.tx.rows([key])[key]
+        if row.status is Status.LIVE:
+            _let_go(edit, row)
+            edit.unindex(row, keep_vectors=False)
+        else:
+            edit.take_vectors(edit.tx.vector_ids([row.key]), keep=False)
+            edit.change.items.append(row.key)
+        for other in edit.tx.linked_rows(edit.row.ns_id, row.id):
+            _put(
+                edit,
+                replace(
+                    other,
+                    supersedes=None if other.supersedes == row.id else other.supersedes,
+                    superseded_by=None if other.superseded_by == row.id else other.superseded_by,
+                ),
+            )
+    edit.tx.delete([row.key for row in rows])

@@ -1,0 +1,140 @@
+"""Finding items without a query: by id, by claim, in order, through their history."""
+
+from collections.abc import Sequence
+
+from amv.errors import DimensionMismatch, InvalidInput, ItemNotFound
+from amv.memory.item import Row, Status, check_id, check_namespace, utc
+from amv.memory.ports import Embedder, NamespaceRow, Reader
+from amv.memory.results import HistoryEntry
+from amv.memory.tiers import Tier
+
+EMBEDDER_META = "embedder"
+PAGE_MAX = 10_000
+
+
+def embedder_mark(embedder: Embedder) -> str:
+    """Return the name and dimension under which a store remembers its embedder."""
+    return f"{embedder.id} ({embedder.dimension} dimensions)"
+
+
+def check_embedder(reader: Reader, embedder: Embedder) -> None:
+    """Raise DimensionMismatch unless the store's vectors come from *embedder*."""
+    stored, ours = reader.meta(EMBEDDER_META), embedder_mark(embedder)
+    if stored is not None and stored != ours:
+        raise DimensionMismatch(
+            f"this store holds vectors of embedder {stored}, opened with {ours}; "
+            "open it with the embedder it was made with, or run `amv reembed` to change over"
+        )
+
+
+def find(
+    reader: Reader, item_id: str, namespace: Sequence[str] | None, now_s: float
+) -> tuple[Row, NamespaceRow]:
+    """Return the one unexpired item with this id.
+
+    Raises ItemNotFound if there is none, InvalidInput if several namespaces
+    have one and *namespace* does not say which is meant.
+    """
+    check_id(item_id)
+    ns: NamespaceRow | None = None
+    if namespace is not None:
+        ns = reader.namespace(check_namespace(namespace))
+        rows = [] if ns is None else reader.rows_with_id(item_id, ns.ns_id)
+    else:
+        rows = reader.rows_with_id(item_id)
+    rows = [row for row in rows if not row.is_expired(now_s)]
+    if not rows:
+        where = "" if namespace is None else f" in namespace {tuple(namespace)!r}"
+        raise ItemNotFound(
+            f"no item has the id {item_id!r}{where}; an item never changes its namespace"
+        )
+    if len(rows) > 1:
+        raise InvalidInput(
+            f"{len(rows)} namespaces have an item with the id {item_id!r}; "
+            "say which with namespace="
+        )
+    ns = ns or reader.namespace_by_id(rows[0].ns_id)
+    if ns is None:
+        raise ItemNotFound(f"no item has the id {item_id!r}")
+    return rows[0], ns
+
+
+def page(
+    reader: Reader,
+    ns: NamespaceRow,
+    *,
+    source: str | None,
+    after_key: int,
+    limit: int,
+    status: Status | None,
+    now_s: float,
+) -> tuple[list[Row], int | None]:
+    """Return up to *limit* rows after a key, and the key to go on from; None at the end."""
+    if not (isinstance(limit, int) and 1 <= limit <= PAGE_MAX):
+        raise InvalidInput(f"limit must be 1 to {PAGE_MAX}, got {limit!r}")
+    found: list[Row] = []
+    while True:
+        # One more than asked for tells whether anything follows.
+        rows = reader.page(ns.ns_id, source=source, after_key=after_key, limit=limit + 1)
+        for row in rows:
+            if row.is_expired(now_s) or status not in (None, row.status):
+                continue
+            if len(found) == limit:
+                return found, found[-1].key
+            found.append(row)
+        if len(rows) <= limit:
+            return found, None
+        after_key = rows[-1].key
+
+
+def best_claim(
+    reader: Reader, ns: NamespaceRow, subject: str, attribute: str, now_s: float
+) -> Row | None:
+    """Return the row that says what holds now: the most trusted and, among those, the newest."""
+    rows = reader.claim_rows(ns.ns_id, subject, attribute)
+    in_force = [row for row in rows if row.is_visible(now_s, now_s)]
+    return max(
+        in_force, key=lambda row: (row.source_trust, row.valid_from_s, row.key), default=None
+    )
+
+
+def history(reader: Reader, ns: NamespaceRow, row: Row, now_s: float) -> list[HistoryEntry]:
+    """Return what happened to an item and to those linked with it by supersession."""
+    chain, todo = {row.key: row}, [row]
+    while todo:
+        for other in reader.linked_rows(ns.ns_id, todo.pop().id):
+            if other.key not in chain and not other.is_expired(now_s):
+                chain[other.key] = other
+                todo.append(other)
+    entries: list[tuple[float, int, int, HistoryEntry]] = []
+    for link in chain.values():
+        steps = reader.history(link.key)
+        first = steps[0] if steps else None
+        added = HistoryEntry(
+            item_id=link.id,
+            at=utc(link.created_s),
+            event="added",
+            content=link.content if first is None else first.content,
+            claim=link.claim if first is None else first.claim,
+        )
+        entries.append((link.created_s, link.key, 0, added))
+        for number, step in enumerate(steps, start=1):
+            entry = HistoryEntry(
+                item_id=link.id,
+                at=utc(step.at_s),
+                event=step.event,
+                content=step.content,
+                claim=step.claim,
+            )
+            entries.append((step.at_s, link.key, number, entry))
+    entries.sort(key=lambda entry: entry[:3])
+    return [entry for *_, entry in entries]
+
+
+def count_tiers(reader: Reader, rows: Sequence[NamespaceRow]) -> dict[Tier, int]:
+    """Return how many live items each tier holds, over several namespaces."""
+    totals = dict.fromkeys(Tier, 0)
+    for ns in rows:
+        for tier, count in reader.tier_counts(ns.ns_id).items():
+            totals[tier] += count
+    return totals

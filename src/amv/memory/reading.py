@@ -1,0 +1,282 @@
+"""The reading half of a memory: nothing here writes the store.
+
+That items were exposed or contributed is appended to a log, and folded into
+their values later.
+"""
+
+import builtins
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from amv.errors import InvalidInput, ItemNotFound
+from amv.memory import lookup
+from amv.memory import search as searching
+from amv.memory.context import ContextEntry, estimate_tokens, pack
+from amv.memory.edit import begun_key, model_of
+from amv.memory.hot import View, Views
+from amv.memory.intake import Intake
+from amv.memory.item import (
+    Item,
+    Namespace,
+    Row,
+    Status,
+    check_namespace,
+    item_of,
+    utc,
+)
+from amv.memory.ports import Embedder, Event, NamespaceRow, Store
+from amv.memory.results import Context, HistoryEntry, Page, Stats, decode_cursor, encode_cursor
+from amv.memory.search import Hit, SearchResult
+from amv.memory.settings import MemorySettings
+from amv.memory.value import EventKind, value_at
+
+CONTEXT_CANDIDATES = 48
+"""How many hits `context` tries to pack."""
+
+
+class MemoryReading:
+    """What can be asked of a memory.
+
+    Safe for use by several threads.  *clock* returns unix seconds, *new_id* a
+    fresh item id.  Methods that take an item id also take *namespace*, needed
+    only where several namespaces hold an item of that id.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder,
+        settings: MemorySettings,
+        *,
+        clock: Callable[[], float],
+        new_id: Callable[[], str],
+    ) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._settings = settings
+        # As precise as a datetime is: an item is found as of the created_at that it shows.
+        self._clock = lambda: utc(clock()).timestamp()
+        self._intake = Intake(embedder, settings, new_id)
+        self._views = Views(
+            lambda: View(embedder.dimension, settings.budget.hot), settings.cache_bytes
+        )
+
+    def get(self, item_id: str, *, namespace: Sequence[str] | None = None) -> Item:
+        """Return an item of any status; raises ItemNotFound if it is absent or expired."""
+        now_s = self._clock()
+        with self._store.read() as reader:
+            row, ns = lookup.find(reader, item_id, namespace, now_s)
+            return self._item(row, ns, now_s)
+
+    def list(
+        self,
+        *,
+        namespace: Sequence[str],
+        source: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+        status: Status | None = Status.LIVE,
+    ) -> Page:
+        """Return items in the order they were added, expired ones left out.
+
+        *status* None lists superseded and refuted ones too.
+        """
+        name, after_key, now_s = check_namespace(namespace), decode_cursor(cursor), self._clock()
+        with self._store.read() as reader:
+            ns = reader.namespace(name)
+            if ns is None:
+                return Page(items=(), cursor=None)
+            rows, following = lookup.page(
+                reader,
+                ns,
+                source=source,
+                after_key=after_key,
+                limit=limit,
+                status=status,
+                now_s=now_s,
+            )
+        return Page(
+            items=tuple(self._item(row, ns, now_s) for row in rows),
+            cursor=None if following is None else encode_cursor(following),
+        )
+
+    def find_claim(self, namespace: Sequence[str], subject: str, attribute: str) -> Item | None:
+        """Return the item that says what *subject*'s *attribute* is now.
+
+        Where several do, it is the one from the most trusted source and, among
+        those, the newest.
+        """
+        name, now_s = check_namespace(namespace), self._clock()
+        with self._store.read() as reader:
+            ns = reader.namespace(name)
+            if ns is None:
+                return None
+            row = lookup.best_claim(reader, ns, subject, attribute, now_s)
+            return None if row is None else self._item(row, ns, now_s)
+
+    def history(
+        self, item_id: str, *, namespace: Sequence[str] | None = None
+    ) -> builtins.list[HistoryEntry]:
+        """Return what an item, and those it superseded or was superseded by, said; oldest first."""
+        now_s = self._clock()
+        with self._store.read() as reader:
+            row, ns = lookup.find(reader, item_id, namespace, now_s)
+            return lookup.history(reader, ns, row, now_s)
+
+    def _item(self, row: Row, ns: NamespaceRow, now_s: float) -> Item:
+        return item_of(row, ns.name, self._value(row, ns, now_s))
+
+    def _value(self, row: Row, ns: NamespaceRow, now_s: float) -> float:
+        model = model_of(ns, self._settings.value_model)
+        if row.valid_from_s > now_s:
+            return model.initial
+        return value_at(begun_key(row, model), now_s, model)
+
+    def search(
+        self,
+        query: str | None = None,
+        *,
+        namespace: Sequence[str],
+        k: int = 10,
+        vector: object = None,
+        filter: Mapping[str, object] | None = None,
+        as_of: object = None,
+        cold: bool | None = None,
+    ) -> SearchResult:
+        """Return the *k* best live items of a namespace for a query text, a vector, or both.
+
+        *filter* is a condition on metadata (see `filters`); *as_of* a moment to
+        search as of; *cold* True always goes on into cold cells, False never,
+        None when the best match so far is poor.  A blank query without a vector
+        finds nothing.
+        """
+        request = self._intake.check_query(
+            query,
+            k=k,
+            vector=vector,
+            filter=filter,
+            as_of=as_of,
+            cold=cold,
+            now_s=self._clock(),
+        )
+        return self._run(check_namespace(namespace), request)
+
+    def _run(self, name: Namespace, request: searching.Query) -> SearchResult:
+        """Run a checked search and log what it showed."""
+        empty = SearchResult(hits=(), scanned=searching.Scanned())
+        if request.vector is None and not request.terms:
+            return empty
+        now_s, view = request.now_s, self._views.of(name)
+        with view.lock, self._store.read() as reader:
+            ns = reader.namespace(name)
+            if ns is None:
+                return empty
+            is_behind = view.ns_id != ns.ns_id or view.version != ns.version
+            if is_behind:
+                lookup.check_embedder(reader, self._embedder)
+                view.follow(reader, ns)
+            out = searching.run(
+                reader, view, ns, request, self._settings, lambda row: self._value(row, ns, now_s)
+            )
+        self._views.trim(at_once=is_behind)
+        self._store.log([Event(ns.ns_id, m.row.key, EventKind.EXPOSED, now_s) for m in out.matches])
+        return SearchResult(
+            hits=tuple(
+                Hit(self._item(m.row, ns, now_s), m.similarity, m.lexical, m.rank)
+                for m in out.matches
+            ),
+            scanned=out.scanned,
+            complete=not out.reason,
+            reason=out.reason,
+            cold_probed=out.cold_probed,
+        )
+
+    def context(
+        self,
+        query: str,
+        *,
+        namespace: Sequence[str],
+        token_budget: int = 800,
+        filter: Mapping[str, object] | None = None,
+        vector: object = None,
+        count_tokens: Callable[[str], int] = estimate_tokens,
+    ) -> Context:
+        """Return the best items for a query as a block for a prompt, under a cap of tokens.
+
+        The items in it count as contributed.  *count_tokens* measures the
+        block; the default needs no tokenizer and errs high.
+        """
+        if not (isinstance(token_budget, int) and token_budget >= 1):
+            raise InvalidInput(f"token_budget must be at least 1, got {token_budget!r}")
+        found = self.search(
+            query,
+            namespace=namespace,
+            k=min(CONTEXT_CANDIDATES, self._settings.k_max),
+            vector=vector,
+            filter=filter,
+        )
+        entries = [
+            ContextEntry(id=hit.item.id, content=hit.item.content, created_at=hit.item.created_at)
+            for hit in found.hits
+        ]
+        packed = pack(entries, token_budget, count_tokens)
+        self.reinforce(packed.item_ids, namespace=namespace)
+        return Context(text=packed.text, item_ids=packed.item_ids, tokens=packed.tokens)
+
+    def reinforce(
+        self,
+        item_ids: Iterable[str],
+        *,
+        contributed: bool = True,
+        negative: bool = False,
+        namespace: Sequence[str] | None = None,
+    ) -> int:
+        """Note that items were used (*contributed*), only seen, or misled (*negative*).
+
+        Returns how many of them are there; ids of absent items are passed over.
+        """
+        kind = EventKind.CONTRIBUTED if contributed else EventKind.EXPOSED
+        if negative:
+            kind = EventKind.NEGATIVE
+        if isinstance(item_ids, str):
+            raise InvalidInput(f"item_ids must be several ids, got the string {item_ids!r}")
+        now_s, events = self._clock(), []
+        with self._store.read() as reader:
+            for item_id in item_ids:
+                try:
+                    row, _ = lookup.find(reader, item_id, namespace, now_s)
+                except ItemNotFound:
+                    continue
+                events.append(Event(row.ns_id, row.key, kind, now_s))
+        self._store.log(events)
+        return len(events)
+
+    def check(self) -> builtins.list[str]:
+        """Return what is wrong with the stored data, in plain sentences; empty if it is sound."""
+        return self._store.check()
+
+    def stats(self, namespace: Sequence[str] | None = None) -> Stats:
+        """Return totals of one namespace or of all."""
+        with self._store.read() as reader:
+            if namespace is None:
+                rows = reader.namespaces()
+            else:
+                one = reader.namespace(check_namespace(namespace))
+                rows = [] if one is None else [one]
+            tiers = lookup.count_tiers(reader, rows)
+        return Stats(
+            namespaces=len(rows),
+            live=sum(ns.live for ns in rows),
+            tiers=tiers,
+            pinned=sum(ns.pinned for ns in rows),
+            vectors=sum(ns.vectors for ns in rows),
+            pending=sum(ns.pending for ns in rows),
+            cells=sum(ns.cells for ns in rows),
+            store_bytes=self._store.size_bytes(),
+            embedder=self._embedder.id,
+            dimension=self._embedder.dimension,
+        )
+
+    def namespaces(self) -> builtins.list[Namespace]:
+        """Return the names of all namespaces, in order."""
+        with self._store.read() as reader:
+            return [ns.name for ns in reader.namespaces()]

@@ -1,0 +1,126 @@
+"""What calls of a memory return, besides items and search results."""
+
+import base64
+import binascii
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from amv.errors import InvalidInput
+from amv.memory.item import Claim, Item, Namespace
+from amv.memory.tiers import Tier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Some items of a namespace, oldest first; *cursor* gets the next ones, None at the end."""
+
+    items: tuple[Item, ...]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """A block for a prompt, the items in it, and its length by the counter used."""
+
+    text: str
+    item_ids: tuple[str, ...]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """One step in the life of what an item says; *content* and *claim* are as before the step.
+
+    *event* is "added", "updated", "superseded", "confirmed" or "refuted"; for
+    "added" they are what the item said first.
+    """
+
+    item_id: str
+    at: datetime
+    event: str
+    content: str
+    claim: Claim | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierMove:
+    """One item that a sweep moved, or would move; *to* is None where it is deleted."""
+
+    item_id: str
+    namespace: Namespace
+    was: Tier
+    to: Tier | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepReport:
+    """What a sweep did or, on a dry run, would do; *visited* counts index rows read."""
+
+    moves: tuple[TierMove, ...]
+    visited: int
+    namespaces: int
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """Totals of one namespace, or of all."""
+
+    namespaces: int
+    live: int
+    tiers: dict[Tier, int]
+    pinned: int
+    vectors: int
+    pending: int
+    cells: int
+    store_bytes: int
+    embedder: str
+    dimension: int
+
+
+@dataclass(slots=True, kw_only=True)
+class ForgetReceipt:
+    """Proof of a forget: the items are unreachable on every path.
+
+    `erased` turns true once their bytes are gone from every file of the store,
+    too; it is looked up anew until then, since another process's open read can
+    put that off by a moment.
+    """
+
+    item_ids: tuple[str, ...]
+    namespace: Namespace
+    erase: Callable[[], bool] = field(repr=False)
+    _erased: bool = field(default=False, repr=False)
+
+    @property
+    def count(self) -> int:
+        """How many items were forgotten."""
+        return len(self.item_ids)
+
+    @property
+    def erased(self) -> bool:
+        """Whether no byte of the forgotten items is left on disk."""
+        if not self._erased:
+            self._erased = self.erase()
+        return self._erased
+
+
+def encode_cursor(key: int) -> str:
+    """Return an opaque cursor for the items after *key*."""
+    return base64.urlsafe_b64encode(f"k{key}".encode()).decode()
+
+
+def decode_cursor(cursor: str | None) -> int:
+    """Return the key behind a cursor; 0 for None.  Raises InvalidInput on any other text."""
+    if cursor is None:
+        return 0
+    try:
+        text = base64.urlsafe_b64decode(cursor.encode()).decode()
+        key = int(text[1:])
+        if 0 <= key < 1 << 63 and encode_cursor(key) == cursor:
+            return key
+    except (binascii.Error, ValueError, AttributeError) as error:
+        raise InvalidInput(f"a cursor comes from an earlier page, got {cursor!r}") from error
+    raise InvalidInput(f"a cursor comes from an earlier page, got {cursor!r}")

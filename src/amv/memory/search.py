@@ -1,0 +1,451 @@
+"""Search: the best live items for a query, within a counted budget.
+
+    R(q) = HOT (exact) ∪ WARM cells ∪ lexical probe ∪ COLD cells (if needed)
+
+Every distance and posting is counted where it is paid for, and no part takes
+more than its share (`Budget`).  Cells hold warm and cold items side by side,
+since a tier move rewrites no vector: the warm part looks at the nearest cells,
+the cold part goes on to the next ones.  A namespace small enough has no cells;
+its vectors are all scanned.
+
+Candidates are then walked in order of rank: rows are read, what expired or
+does not fit the filter is passed over, and the best are scored again in full
+precision, until k are found or everything scored has been looked at.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from amv.memory import lexical
+from amv.memory.cells import code_similarities
+from amv.memory.filters import Node, matches
+from amv.memory.hot import View
+from amv.memory.item import Item, Row
+from amv.memory.ports import PASSAGES_MAX, Floats, Ids, NamespaceRow, Reader, Vectors, owners
+from amv.memory.ranking import fuse
+from amv.memory.settings import MemorySettings
+
+LEXICAL_VECTORS = 64
+"""How many items found only by their words are scored against the query's vector."""
+
+HEAD = 512
+"""Of what was scored, this many (and 8 k) are looked through first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scanned:
+    """How many vectors (or postings) a search scored (or read), by part."""
+
+    hot: int = 0
+    warm: int = 0
+    cold: int = 0
+    postings: int = 0
+
+    @property
+    def total(self) -> int:
+        """All parts together; at most `Budget.total`."""
+        return self.hot + self.warm + self.cold + self.postings
+
+
+class Hit(NamedTuple):
+    """One item found.
+
+    *similarity* is a cosine (0 without a query vector), *lexical* a word match
+    in [0, 1), *rank* what orders hits.
+    """
+
+    item: Item
+    similarity: float
+    lexical: float
+    rank: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """What a search found, best first, and what it cost.
+
+    *complete* is False when fewer than k came back although more may exist;
+    *reason* then says why.
+    """
+
+    hits: tuple[Hit, ...]
+    scanned: Scanned
+    complete: bool = True
+    reason: str = ""
+    cold_probed: bool = False
+
+
+class Query(NamedTuple):
+    """One checked request.  *vector* has shape (d,), *terms* are stemmed; either may be absent."""
+
+    vector: Floats | None
+    terms: list[str]
+    k: int
+    node: Node | None
+    at_s: float
+    now_s: float
+    cold: bool | None
+
+
+class Match(NamedTuple):
+    """A row found, before it becomes a `Hit`."""
+
+    row: Row
+    similarity: float
+    lexical: float
+    rank: float
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What `run` found: matches best first, counts, and why fewer than k, if so."""
+
+    matches: list[Match]
+    scanned: Scanned
+    reason: str
+    cold_probed: bool
+
+
+@dataclass(slots=True)
+class _Scan:
+    """The state of one search: what was scored so far, and what that cost."""
+
+    reader: Reader
+    view: View
+    row: NamespaceRow
+    query: Query
+    settings: MemorySettings
+    value_of: Callable[[Row], float]
+    ids: list[Ids] = field(default_factory=list)
+    similarities: list[Floats] = field(default_factory=list)
+    hot: int = 0
+    warm: int = 0
+    cold: int = 0
+    postings: int = 0
+    cold_probed: bool = False
+    everything_scored: bool = False
+    reasons: list[str] = field(default_factory=list)
+    lexical_keys: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    lexical_scores: Floats = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
+
+    @property
+    def rerank_reserve(self) -> int:
+        """Distances kept back for scoring the best candidates again in full precision."""
+        reserve = max(self.settings.rerank, 2 * self.query.k)
+        return min(reserve, self.settings.budget.warm // 2)
+
+    def note(self, ids: Ids, similarities: Floats) -> None:
+        self.ids.append(ids)
+        self.similarities.append(similarities)
+
+
+def run(
+    reader: Reader,
+    view: View,
+    row: NamespaceRow,
+    query: Query,
+    settings: MemorySettings,
+    value_of: Callable[[Row], float],
+) -> Outcome:
+    """Run *query* against one namespace; the caller holds the view's lock."""
+    scan = _Scan(reader, view, row, query, settings, value_of)
+    exact = _selected_keys(scan)
+    _lexical(scan, exact)
+    if exact is not None:
+        _score_keys(scan, exact)
+        scan.everything_scored = True
+    elif query.vector is not None:
+        _hot(scan)
+        _cells(scan)
+    if query.at_s < query.now_s:
+        _past(scan)
+    found = _walk(scan)
+    if len(found) < query.k and not scan.everything_scored and _score_the_rest(scan):
+        found = _walk(scan)
+    short = len(found) < query.k and not scan.everything_scored
+    if short and not scan.reasons:
+        scan.reasons.append("the candidate budget ended before k live items were found")
+    scanned = Scanned(hot=scan.hot, warm=scan.warm, cold=scan.cold, postings=scan.postings)
+    return Outcome(found[: query.k], scanned, "; ".join(scan.reasons), scan.cold_probed)
+
+
+def _selected_keys(scan: _Scan) -> list[int] | None:
+    """Return the keys a filter leaves, if they are few enough to be scored one by one."""
+    query = scan.query
+    if query.node is None or query.at_s < query.now_s:
+        return None
+    room = scan.settings.budget.warm - scan.rerank_reserve
+    keys = scan.reader.matching(scan.row.ns_id, query.node, query.now_s, room + 1)
+    return keys if len(keys) <= room else None
+
+
+def _score_keys(scan: _Scan, keys: list[int]) -> None:
+    """Score all vectors of *keys* exactly, within what is left of the warm and cold shares."""
+    if scan.query.vector is None or not keys:
+        return
+    budget = scan.settings.budget
+    wanted = scan.reader.vector_ids(keys)
+    room_warm = max(0, budget.warm - scan.warm - scan.rerank_reserve)
+    room_cold = max(0, budget.cold - scan.cold)
+    if len(wanted) > room_warm + room_cold:
+        scan.reasons.append("the items selected have more passages than the budget allows")
+        wanted = wanted[: room_warm + room_cold]
+    vectors = scan.reader.vectors(wanted)
+    scan.note(vectors.ids, dots(vectors, scan.query.vector))
+    scan.warm += min(len(vectors.ids), room_warm)
+    scan.cold += max(0, len(vectors.ids) - room_warm)
+
+
+def _hot(scan: _Scan) -> None:
+    assert scan.query.vector is not None
+    ids, similarities = scan.view.hot.scan(scan.query.vector, scan.settings.budget.hot)
+    scan.note(ids, similarities)
+    scan.hot += len(ids)
+
+
+def _cells(scan: _Scan) -> None:
+    """Score what is in no cell, then the nearest cells, then, if need be, the next ones."""
+    query, view, budget = scan.query, scan.view, scan.settings.budget
+    assert query.vector is not None
+    room = budget.warm - scan.rerank_reserve
+    # More than the share wait only while a bulk add is being put into cells.
+    ids, similarities = view.pending.scan(query.vector, room + budget.cold)
+    scan.note(ids, similarities)
+    scan.warm += min(len(ids), room)
+    scan.cold += max(0, len(ids) - room)
+    if len(ids) < len(view.pending):
+        scan.reasons.append("new items are still being indexed")
+        return
+    if view.index is None or not len(view.index):
+        scan.everything_scored = True
+        return
+    cells = scan.settings.cells
+    probes = cells.probes_cold if query.cold else cells.probes_warm
+    probe = view.index.probe(query.vector, probes)
+    room = budget.warm - scan.rerank_reserve - scan.warm
+    scan.warm += min(probe.distances, room)
+    scan.cold += max(0, probe.distances - room)
+    room = budget.warm - scan.rerank_reserve - scan.warm
+    rest, used = _score_cells(scan, probe.cell_ids, room)
+    scan.warm += used
+    if query.cold is False or (query.cold is None and not _is_poor(scan)):
+        return
+    scan.cold_probed = True
+    if not query.cold:
+        further = view.index.probe(query.vector, cells.probes_cold)
+        scan.cold += further.distances
+        done = set(probe.cell_ids[: len(probe.cell_ids) - len(rest)].tolist())
+        rest = np.asarray([i for i in further.cell_ids.tolist() if i not in done], dtype=np.int64)
+    rest, used = _score_cells(scan, rest, budget.cold - scan.cold)
+    scan.cold += used
+    scan.everything_scored = len(rest) == 0 and len(view.index) <= cells.probes_cold
+
+
+def _score_cells(scan: _Scan, cell_ids: Ids, room: int) -> tuple[Ids, int]:
+    """Score whole cells, nearest first, while they fit; return the cells left, and the count."""
+    assert scan.query.vector is not None
+    taken, used = 0, 0
+    chosen = []
+    for members in scan.view.members(scan.reader, cell_ids):
+        if used + len(members.ids) > room:
+            break
+        used += len(members.ids)
+        taken += 1
+        chosen.append(members)
+    if chosen:
+        ids = np.concatenate([members.ids for members in chosen])
+        codes = np.concatenate([members.codes for members in chosen])
+        scan.note(ids, code_similarities(scan.query.vector, codes))
+    return cell_ids[taken:], used
+
+
+def dots(vectors: Vectors, query: Floats) -> Floats:
+    """Return the dot product of *query*, of shape (d,), with each vector."""
+    if not len(vectors.ids):
+        return np.zeros(0, dtype=np.float32)
+    similarities: Floats = vectors.matrix @ query
+    return similarities
+
+
+def _is_poor(scan: _Scan) -> bool:
+    best = max((float(s.max()) for s in scan.similarities if len(s)), default=-1.0)
+    return best < scan.settings.cold_below
+
+
+def _past(scan: _Scan) -> None:
+    """Add what was superseded since the moment asked for."""
+    room = max(0, scan.settings.budget.cold - scan.cold)
+    keys = scan.reader.past_keys(scan.row.ns_id, scan.query.at_s, room + 1)
+    if len(keys) > room:
+        scan.reasons.append("more superseded items were valid then than the budget allows")
+    _score_keys(scan, keys[:room])
+    if scan.query.vector is None and keys:
+        # Words of superseded items are no longer indexed: those items are read and compared.
+        scored = [(key, row) for key, row in scan.reader.rows(keys[:room]).items()]
+        counted = [lexical.term_counts(f"{row.content}\n{row.context}") for _, row in scored]
+        wanted = set(scan.query.terms)
+        share = [len(wanted & counts.keys()) / max(1, len(wanted)) for counts, _ in counted]
+        hits = [(key, s) for (key, _), s in zip(scored, share, strict=True) if s > 0.0]
+        scan.lexical_keys = np.concatenate(
+            [scan.lexical_keys, np.asarray([key for key, _ in hits], dtype=np.int64)]
+        )
+        scan.lexical_scores = np.concatenate(
+            [scan.lexical_scores, np.asarray([s for _, s in hits], dtype=np.float32)]
+        )
+        scan.cold += len(scored)
+
+
+def _lexical(scan: _Scan, allowed: list[int] | None) -> None:
+    """Read postings, rarest terms first, until their share is spent."""
+    query, row = scan.query, scan.row
+    if not query.terms or not row.live:
+        return
+    frequencies = scan.reader.frequencies(row.ns_id, query.terms)
+    room = scan.settings.budget.postings - LEXICAL_VECTORS
+    parts = []
+    for term, count in lexical.read_plan(frequencies, room):
+        postings = scan.reader.postings(row.ns_id, term, count)
+        scan.postings += len(postings)
+        parts.append((frequencies[term], postings))
+    keys, scores = lexical.bm25(parts, row.live, row.length / row.live)
+    if allowed is not None:
+        kept = np.isin(keys, np.asarray(allowed, dtype=np.int64))
+        keys, scores = keys[kept], scores[kept]
+    scan.lexical_keys, scan.lexical_scores = keys, scores
+    if query.vector is None:
+        return
+    # The best of them are also scored by vector, wherever they are kept.
+    place = {key: n for n, key in enumerate(keys[:LEXICAL_VECTORS].tolist())}
+    ids = scan.reader.vector_ids(list(place)).tolist()
+    best = sorted(ids, key=lambda i: place[i // PASSAGES_MAX])[:LEXICAL_VECTORS]
+    vectors = scan.reader.vectors(np.asarray(best, dtype=np.int64))
+    scan.note(vectors.ids, dots(vectors, query.vector))
+    scan.postings += len(vectors.ids)
+
+
+def _score_the_rest(scan: _Scan) -> bool:
+    """Score every live item, if they are few: expired ones must not crowd them out."""
+    if scan.query.at_s < scan.query.now_s or scan.query.vector is None:
+        return False
+    room = max(0, scan.settings.budget.cold - scan.cold)
+    keys = scan.reader.matching(scan.row.ns_id, scan.query.node, scan.query.now_s, room + 1)
+    if len(keys) > room:
+        return False
+    _score_keys(scan, keys)
+    scan.everything_scored = not scan.reasons
+    return True
+
+
+class _Candidates(NamedTuple):
+    """Every item scored: key, id of its most similar vector (-1: none), both scores."""
+
+    keys: Ids
+    vector_ids: Ids
+    similarities: Floats
+    lexical: Floats
+
+
+def _candidates(scan: _Scan, most: int | None) -> _Candidates:
+    """Return what was scored, one entry an item; with *most*, only of that many best vectors."""
+    ids = np.concatenate([*scan.ids, np.zeros(0, dtype=np.int64)])
+    similarities = np.concatenate([*scan.similarities, np.zeros(0, dtype=np.float32)])
+    if most is not None and len(ids) > most:
+        best_first = np.argpartition(-similarities, most)[:most]
+        ids, similarities = ids[best_first], similarities[best_first]
+    keys = owners(ids)
+    order = np.lexsort((-similarities, keys))
+    ids, keys, similarities = ids[order], keys[order], similarities[order]
+    best = np.ones(len(keys), dtype=bool)
+    best[1:] = keys[1:] != keys[:-1]
+    ids, keys, similarities = ids[best], keys[best], similarities[best]
+    only_words = np.setdiff1d(scan.lexical_keys, keys)
+    keys = np.concatenate([keys, only_words])
+    ids = np.concatenate([ids, np.full(len(only_words), -1, dtype=np.int64)])
+    similarities = np.concatenate([similarities, np.zeros(len(only_words), dtype=np.float32)])
+    scores = np.zeros(len(keys), dtype=np.float32)
+    if len(scan.lexical_keys):
+        order = np.argsort(scan.lexical_keys)
+        known = scan.lexical_keys[order]
+        places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+        scores = np.where(known[places] == keys, scan.lexical_scores[order][places], scores)
+    return _Candidates(keys, ids, similarities.astype(np.float32), scores.astype(np.float32))
+
+
+def _in_order(rough: Floats, head: int) -> Ids:
+    """Return places by descending rank; sorts the *head* best first, as few need the rest."""
+    if len(rough) <= 2 * head:
+        return np.argsort(-rough, kind="stable")
+    apart = np.argpartition(-rough, head)
+    first, rest = apart[:head], apart[head:]
+    return np.concatenate(
+        [first[np.argsort(-rough[first], kind="stable")], rest[np.argsort(-rough[rest])]]
+    )
+
+
+def _walk(scan: _Scan) -> list[Match]:
+    """Return what may be shown, best first.
+
+    Looks through the best candidates only, and through all of them where too
+    few of those may be shown.
+    """
+    head = HEAD + 8 * scan.query.k
+    found = _candidates(scan, head)
+    kept, rows = _shown(scan, found)
+    if len(kept) < scan.query.k and sum(map(len, scan.ids)) > head:
+        found = _candidates(scan, None)
+        kept, rows = _shown(scan, found)
+    places = np.asarray(kept, dtype=np.int64)
+    keys = found.keys[places]
+    chosen = [rows[key] for key in keys.tolist()]
+    exact = _rescored(scan, found.vector_ids[places], found.similarities[places])
+    values = np.asarray([scan.value_of(row) for row in chosen], dtype=np.float32)
+    ranks = fuse(exact, found.lexical[places], values, scan.settings.weights)
+    return [
+        Match(chosen[i], float(exact[i]), float(found.lexical[places[i]]), float(ranks[i]))
+        for i in np.lexsort((-keys, -ranks)).tolist()
+    ]
+
+
+def _shown(scan: _Scan, found: _Candidates) -> tuple[list[int], dict[int, Row]]:
+    """Walk candidates by rank; return the places of those that may be shown, and the rows read.
+
+    A few more than k, since exact similarities and values may still reorder them.
+    """
+    query = scan.query
+    zeros = np.zeros(len(found.keys), dtype=np.float32)
+    rough = fuse(found.similarities, found.lexical, zeros, scan.settings.weights)
+    pool = max(query.k + 16, 2 * query.k)
+    order = _in_order(rough, 4 * pool)
+    kept: list[int] = []
+    rows: dict[int, Row] = {}
+    for start in range(0, len(order), pool):
+        chunk = order[start : start + pool]
+        rows |= scan.view.rows(scan.reader, found.keys[chunk].tolist())
+        kept += [p for p in chunk.tolist() if _may_be_shown(rows.get(int(found.keys[p])), query)]
+        if len(kept) >= pool:
+            break
+    return kept[:pool], rows
+
+
+def _may_be_shown(row: Row | None, query: Query) -> bool:
+    if row is None or not row.is_visible(query.at_s, query.now_s):
+        return False
+    return query.node is None or matches(query.node, row.metadata)
+
+
+def _rescored(scan: _Scan, vector_ids: Ids, rough: Floats) -> Floats:
+    """Replace similarities taken from codes by exact ones, as far as the reserve goes."""
+    vector = scan.query.vector
+    if vector is None or scan.view.index is None:
+        return rough
+    room = max(0, min(scan.rerank_reserve, scan.settings.budget.warm - scan.warm))
+    vectors = scan.reader.vectors(np.sort(vector_ids[vector_ids >= 0][:room]))
+    scan.warm += len(vectors.ids)
+    places = np.minimum(np.searchsorted(vectors.ids, vector_ids), max(0, len(vectors.ids) - 1))
+    if not len(vectors.ids):
+        return rough
+    known = vectors.ids[places] == vector_ids
+    return np.where(known, (vectors.matrix @ vector)[places], rough).astype(np.float32)

@@ -1,0 +1,387 @@
+"""The memory itself: the writing half, upon the reading one.
+
+Writes return once they are durable.  Texts are checked and embedded before a
+transaction begins.
+"""
+
+import builtins
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from amv.errors import Conflict, InvalidInput, ItemNotFound, StoreClosed
+from amv.memory import indexing, life, lookup, transfer, upkeep
+from amv.memory.edit import Edit
+from amv.memory.hot import IndexDamaged
+from amv.memory.intake import Request
+from amv.memory.item import (
+    Claim,
+    Item,
+    JsonScalar,
+    Namespace,
+    Row,
+    Status,
+    check_namespace,
+)
+from amv.memory.ports import PASSAGES_MAX, NamespaceRow, Vectors, Writer
+from amv.memory.reading import MemoryReading
+from amv.memory.results import ForgetReceipt, SweepReport
+from amv.memory.search import Query, SearchResult
+
+ADD_CHUNK = 1000
+"""How many items of a bulk add share a transaction."""
+
+EXPORT_PAGE = 500
+
+
+class MemoryService(MemoryReading):
+    """The memory of one or many agents, each in its own namespace."""
+
+    def _run(self, name: Namespace, request: Query) -> SearchResult:
+        """Search; an index found damaged is made anew first, as it is derived data."""
+        try:
+            return super()._run(name, request)
+        except IndexDamaged:
+            self.rebuild_index(name)
+            return super()._run(name, request)
+
+    # Adding
+
+    def add(self, content: str, *, namespace: Sequence[str], **fields: Any) -> Item:
+        """Remember *content*; return the item once it is durable.
+
+        Fields: id, metadata, context (indexed by its words, not returned by a
+        search), claim, source, source_trust (0..1), valid_from, valid_until,
+        expires_at (datetimes, ISO 8601 or unix seconds), pinned, vector (of
+        the store's embedder, shape (dimension,); the content is then not
+        embedded).  Adding the same id and content again returns the item that
+        is there.
+
+        Raises InvalidInput on any field that can't be kept, Conflict if *id*
+        is taken by other content.
+        """
+        return self.add_many([{"content": content, "namespace": namespace, **fields}])[0]
+
+    def add_many(self, items: Iterable[Mapping[str, Any]]) -> builtins.list[Item]:
+        """Remember many items, of one or several namespaces; keys are the arguments of `add`.
+
+        All are checked before the first is written.  They become durable in
+        chunks, in order; each chunk wholly or not at all.
+        """
+        requests = [self._intake.check(fields) for fields in items]
+        added: list[Item] = []
+        for start in range(0, len(requests), ADD_CHUNK):
+            added += self._add_chunk(requests[start : start + ADD_CHUNK])
+        return added
+
+    def _add_chunk(self, requests: Sequence[Request]) -> builtins.list[Item]:
+        now_s = self._clock()
+        new = self._intake.embed(requests, now_s)
+        places: dict[Namespace, list[int]] = {}
+        for place, request in enumerate(requests):
+            places.setdefault(request.namespace, []).append(place)
+
+        def work(tx: Writer) -> tuple[dict[int, Row], list[NamespaceRow]]:
+            rows: dict[int, Row] = {}
+            closed = []
+            for name, own in places.items():
+                edit = self._edit(tx, name, now_s)
+                rows.update(zip(own, life.add(edit, [new[i] for i in own]), strict=True))
+                closed.append(edit.close())
+            return rows, closed
+
+        rows, closed = self._store.write(work)
+        for ns in closed:
+            self._index_if_due(ns)
+        names = {ns.ns_id: ns for ns in closed}
+        return [self._item(rows[i], names[rows[i].ns_id], now_s) for i in range(len(requests))]
+
+    def _edit(self, tx: Writer, namespace: Namespace, now_s: float) -> Edit:
+        lookup.check_embedder(tx, self._embedder)
+        return Edit.of(tx, namespace, self._settings, now_s)
+
+    def _index_if_due(self, ns: NamespaceRow) -> None:
+        view = self._views.of(ns.name)
+        settings, now_s = self._settings, self._clock()
+        while indexing.is_due(ns, settings.cells):
+            if not indexing.drain(self._store, view, ns.name, settings, now_s):
+                break
+            with self._store.read() as reader:
+                row = reader.namespace(ns.name)
+            if row is None:
+                break
+            ns = row
+            indexing.save_index(self._store, view, ns.name, settings, now_s)
+        self._views.trim(at_once=True)
+
+    # Changing
+
+    def update(
+        self, item_id: str, *, namespace: Sequence[str] | None = None, **fields: Any
+    ) -> Item:
+        """Change content, context, metadata, source_trust, valid_until or expires_at.
+
+        What the content was stays in the item's history.  Owner, created_at,
+        source and claim can't change: a new claim is a new item, which
+        supersedes this one.
+        """
+        changes = self._intake.check_changes(fields)
+        now_s = self._clock()
+        vectors = self._intake.vectors_of([changes["content"]])[0] if "content" in changes else None
+
+        def work(edit: Edit, row: Row) -> Row:
+            new = vectors
+            if new is None and "context" in changes:
+                ids = edit.tx.vector_ids([row.key])
+                old = edit.tx.vectors(ids)
+                new = Vectors(old.ids - row.key * PASSAGES_MAX, old.matrix)
+            changed = life.change(edit, row, replace(row, **changes), new)
+            return changed
+
+        return self._change(item_id, namespace, now_s, work)
+
+    def _change(
+        self,
+        item_id: str,
+        namespace: Sequence[str] | None,
+        now_s: float,
+        work: Callable[[Edit, Row], Row],
+    ) -> Item:
+        """Run *work* on one item in a transaction; return the item it leaves."""
+
+        def in_tx(tx: Writer) -> tuple[Row, NamespaceRow]:
+            row, ns = lookup.find(tx, item_id, namespace, now_s)
+            edit = self._edit(tx, ns.name, now_s)
+            changed = work(edit, row)
+            return changed, edit.close()
+
+        changed, ns = self._store.write(in_tx)
+        self._index_if_due(ns)
+        return self._item(changed, ns, now_s)
+
+    def pin(
+        self, item_id: str, pinned: bool = True, *, namespace: Sequence[str] | None = None
+    ) -> Item:
+        """Keep an item hot whatever its value, or stop doing so."""
+        if not isinstance(pinned, bool):
+            raise InvalidInput(f"pinned must be True or False, got {pinned!r}")
+        return self._change(
+            item_id,
+            namespace,
+            self._clock(),
+            lambda edit, row: life.set_pinned(edit, row, pinned=pinned),
+        )
+
+    def confirm(self, item_id: str, *, namespace: Sequence[str] | None = None) -> Item:
+        """Note that a check found an item still true: verified now, and reinforced."""
+        return self._change(item_id, namespace, self._clock(), life.confirm)
+
+    def refute(
+        self,
+        item_id: str,
+        value: JsonScalar = None,
+        *,
+        namespace: Sequence[str] | None = None,
+    ) -> Item:
+        """Note that a check found an item wrong; no search shows it again.
+
+        With the *value* found instead, the item's claim is replaced by a new
+        item that says so, which is returned; otherwise the refuted one is.
+        """
+        now_s = self._clock()
+        if value is None:
+            return self._change(item_id, namespace, now_s, lambda e, row: life.refute(e, row, None))
+        with self._store.read() as reader:
+            row, ns = lookup.find(reader, item_id, namespace, now_s)
+        if row.claim is None:
+            raise Conflict(f"item {item_id!r} has no claim whose value could be {value!r}")
+        claim = Claim(row.claim.subject, row.claim.attribute, value)
+        content = f"{claim.subject} {claim.attribute}: {claim.value}"
+        fields = {
+            "content": content,
+            "namespace": ns.name,
+            "claim": claim,
+            "source": row.source,
+            "source_trust": row.source_trust,
+            "metadata": dict(row.metadata),
+        }
+        new = self._intake.embed([self._intake.check(fields)], now_s)[0]
+
+        def work(edit: Edit, old: Row) -> Row:
+            life.refute(edit, old, new.id)
+            added = life.add(edit, [new])[0]
+            if added.status is not Status.LIVE:
+                return added
+            found = replace(added, supersedes=old.id, last_verified_s=now_s)
+            edit.tx.update(found)
+            edit.change.items.append(found.key)
+            return found
+
+        return self._change(item_id, ns.name, now_s, work)
+
+    # Forgetting
+
+    def forget(self, item_id: str, *, namespace: Sequence[str] | None = None) -> ForgetReceipt:
+        """Delete an item for good; once this returns, no path leads to it."""
+        now_s = self._clock()
+
+        def work(tx: Writer) -> NamespaceRow:
+            row, ns = lookup.find(tx, item_id, namespace, -math.inf)
+            edit = self._edit(tx, ns.name, now_s)
+            life.delete(edit, [row])
+            return edit.close()
+
+        ns = self._store.write(work)
+        return self._receipt((item_id,), ns.name)
+
+    def forget_namespace(self, namespace: Sequence[str]) -> ForgetReceipt:
+        """Delete a namespace with everything in it, for good."""
+        name = check_namespace(namespace)
+
+        def work(tx: Writer) -> tuple[str, ...]:
+            ns = tx.namespace(name)
+            if ns is None:
+                raise ItemNotFound(f"no namespace {name!r}")
+            ids: list[str] = []
+            after_key = 0
+            while rows := tx.page(ns.ns_id, source=None, after_key=after_key, limit=1000):
+                ids += [row.id for row in rows]
+                after_key = rows[-1].key
+            tx.drop_namespace(ns.ns_id)
+            return tuple(ids)
+
+        ids = self._store.write(work)
+        self._views.drop(name)
+        return self._receipt(ids, name)
+
+    def _receipt(self, ids: tuple[str, ...], name: Namespace) -> ForgetReceipt:
+        receipt = ForgetReceipt(item_ids=ids, namespace=name, erase=self._store.erase)
+        _ = receipt.erased
+        return receipt
+
+    # Moving a memory elsewhere
+
+    def export_items(
+        self, *, namespace: Sequence[str] | None = None, vectors: bool = False
+    ) -> Iterator[dict[str, object]]:
+        """Yield every unexpired item as a JSON-safe object that `restore` takes back.
+
+        Logged value events are folded first.  *vectors* adds the vectors; they
+        are needed only where they did not come from the content.
+        """
+        self.flush()
+        names = self.namespaces() if namespace is None else [check_namespace(namespace)]
+        now_s = self._clock()
+        for name in names:
+            after_key: int | None = 0
+            while after_key is not None:
+                with self._store.read() as reader:
+                    ns = reader.namespace(name)
+                    if ns is None:
+                        break
+                    rows, after_key = lookup.page(
+                        reader,
+                        ns,
+                        source=None,
+                        after_key=after_key,
+                        limit=EXPORT_PAGE,
+                        status=None,
+                        now_s=now_s,
+                    )
+                    page = [
+                        transfer.exported(reader, ns, row, with_vectors=vectors) for row in rows
+                    ]
+                yield from page
+
+    def restore(self, items: Iterable[Mapping[str, Any]]) -> transfer.RestoreReport:
+        """Take back exported items exactly as they were, in chunks that are each whole.
+
+        Items that are there already are passed over, so that an interrupted
+        import can be run again.  Raises InvalidInput or Conflict; what came
+        before the chunk with the faulty item is kept.
+        """
+        added = present = 0
+        chunk: list[transfer.Restored] = []
+        dimension, limit = self._embedder.dimension, self._settings.content_bytes_max
+        for item in items:
+            chunk.append(transfer.parsed(item, dimension=dimension, content_bytes_max=limit))
+            if len(chunk) == ADD_CHUNK:
+                report = self._restore_chunk(chunk)
+                added, present = added + report.added, present + report.present
+                chunk = []
+        report = self._restore_chunk(chunk)
+        return transfer.RestoreReport(added=added + report.added, present=present + report.present)
+
+    def _restore_chunk(self, chunk: Sequence[transfer.Restored]) -> transfer.RestoreReport:
+        vectors = self._intake.restored_vectors(chunk)
+        now_s = self._clock()
+        places: dict[Namespace, builtins.list[int]] = {}
+        for place, item in enumerate(chunk):
+            places.setdefault(item.namespace, []).append(place)
+
+        def work(tx: Writer) -> tuple[int, builtins.list[NamespaceRow]]:
+            added, closed = 0, []
+            for name, own in places.items():
+                edit = self._edit(tx, name, now_s)
+                items, theirs = [chunk[i] for i in own], [vectors[i] for i in own]
+                added += transfer.restore(edit, items, theirs).added
+                closed.append(edit.close())
+            return added, closed
+
+        added, closed = self._store.write(work)
+        for ns in closed:
+            self._index_if_due(ns)
+        return transfer.RestoreReport(added=added, present=len(chunk) - added)
+
+    # Upkeep
+
+    def flush(self) -> int:
+        """Fold all logged value events into the items; return how many."""
+        return self._store.fold(
+            lambda tx, events: upkeep.apply_events(tx, events, self._settings, self._clock())
+        )
+
+    def maintain(self) -> None:
+        """Fold value events and sweep what is due; meant to be called now and then."""
+        self.flush()
+        self.sweep()
+
+    def sweep(
+        self, *, namespace: Sequence[str] | None = None, dry_run: bool = False
+    ) -> SweepReport:
+        """Move the items that crossed a threshold, in the namespaces that are due.
+
+        Logged value events are folded first, also on a dry run, so that it
+        lists what a real run would do.
+        """
+        self.flush()
+        now_s = self._clock()
+        with self._store.read() as reader:
+            due = reader.namespaces(due_s=now_s)
+        if namespace is not None:
+            name = check_namespace(namespace)
+            due = [ns for ns in due if ns.name == name]
+        return upkeep.sweep_namespaces(self._store, due, self._settings, now_s, dry_run=dry_run)
+
+    def rebuild_index(self, namespace: Sequence[str]) -> None:
+        """Make the indexes of a namespace anew; they are derived from its items."""
+        name = check_namespace(namespace)
+
+        def work(tx: Writer) -> NamespaceRow | None:
+            ns = tx.namespace(name)
+            return ns and upkeep.rebuild(tx, ns.ns_id, self._settings, self._clock())
+
+        self._views.drop(name)
+        ns = self._store.write(work)
+        if ns is not None:
+            self._index_if_due(ns)
+
+    def close(self) -> None:
+        """Fold what is logged and release the store; other calls then raise StoreClosed."""
+        try:
+            self.flush()
+        except StoreClosed:
+            return
+        finally:
+            self._store.close()

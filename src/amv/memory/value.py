@@ -1,0 +1,186 @@
+"""Value: what an item is worth by now, kept as one number that needs no update.
+
+    V(t) = min(value_max, V(t0) · exp(-λ (t - t0)) + gain),   λ = ln 2 / half_life_s
+
+(AMV-L, arXiv 2603.04443.)  Storing V and t0 would mean computing every item's
+value to compare two of them.  Instead an item keeps its *value key*,
+
+    value_key = ln V(t0) + λ · t0,   so that   V(t) = exp(value_key - λ t).
+
+Between two events the key is constant: time passing rewrites nothing, ordering
+by key is ordering by value at every moment, and an item is below a threshold τ
+exactly when `value_key < ln τ + λ t`.  A sweep is therefore one range scan.
+
+Times are unix seconds.  λ t is about 480 for a half-life of 30 days and 1.2e9
+for one of a second, where neighbouring floats are 2.4e-7 apart: a value read
+back from its key is off by at most about that fraction.  What must hold exactly
+(order, "below the threshold", "never lowers") is therefore decided on keys,
+never on values read back.
+"""
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from types import MappingProxyType
+
+from amv.errors import InvalidInput
+from amv.memory.tiers import Band
+
+#: No value is written below this, so that its logarithm exists.
+VALUE_FLOOR = 1e-9
+
+_DAY_S = 86_400.0
+
+
+class EventKind(IntEnum):
+    """What happened to an item; the numbers are stored."""
+
+    EXPOSED = 1
+    CONTRIBUTED = 2
+    NEGATIVE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueModel:
+    """The constants of one value lifecycle; all items of a namespace share them.
+
+    Gains are positive; `negative_gain` is subtracted.  Being used also means
+    having been returned, so an item that contributes usually gets both gains,
+    as two events.  Exposure alone never lifts a value above `exposed_cap`.
+
+    Raises:
+        InvalidInput: when a constant is not finite or the thresholds are not in order.
+    """
+
+    value_max: float
+    initial: float
+    exposed_gain: float
+    contributed_gain: float
+    negative_gain: float
+    exposed_cap: float
+    half_life_s: float
+    hot: Band
+    warm: Band
+    evict_below: float
+
+    def __post_init__(self) -> None:
+        # Written positively, so that NaN is refused too.
+        for need, holds in (
+            ("VALUE_FLOOR < value_max < inf", VALUE_FLOOR < self.value_max < math.inf),
+            ("VALUE_FLOOR <= initial <= value_max", VALUE_FLOOR <= self.initial <= self.value_max),
+            ("0 < exposed_gain < inf", 0.0 < self.exposed_gain < math.inf),
+            ("0 < contributed_gain < inf", 0.0 < self.contributed_gain < math.inf),
+            ("0 < negative_gain < inf", 0.0 < self.negative_gain < math.inf),
+            ("0 < exposed_cap <= value_max", 0.0 < self.exposed_cap <= self.value_max),
+            ("1 <= half_life_s < inf", 1.0 <= self.half_life_s < math.inf),
+            ("hot.promote <= value_max", self.hot.promote <= self.value_max),
+            ("warm.promote <= hot.promote", self.warm.promote <= self.hot.promote),
+            ("warm.demote <= hot.demote", self.warm.demote <= self.hot.demote),
+            ("0 <= evict_below <= warm.demote", 0.0 <= self.evict_below <= self.warm.demote),
+        ):
+            if not holds:
+                raise InvalidInput(f"need {need}, got {self!r}")
+
+    @property
+    def decay_rate(self) -> float:
+        """λ, in 1/s."""
+        return math.log(2.0) / self.half_life_s
+
+
+def value_key(value: float, at_s: float, model: ValueModel) -> float:
+    """Return the key of an item worth *value* at *at_s*; clipped to VALUE_FLOOR..value_max."""
+    return math.log(min(model.value_max, max(VALUE_FLOOR, value))) + model.decay_rate * at_s
+
+
+def value_at(key: float, at_s: float, model: ValueModel) -> float:
+    """Return the value at *at_s*, in 0..value_max.
+
+    It may lie below VALUE_FLOOR: only what is written is floored.  Before the
+    moment its key was made for, an item is worth at most value_max.
+    """
+    log_value = key - model.decay_rate * at_s
+    if log_value >= math.log(model.value_max):
+        return model.value_max
+    return min(model.value_max, math.exp(log_value))
+
+
+def threshold_key(threshold: float, at_s: float, model: ValueModel) -> float:
+    """Return the key k such that an item is below *threshold* at *at_s* iff its key is < k.
+
+    Nothing is below a threshold of zero: its key is -inf.
+    """
+    if threshold <= 0.0:
+        return -math.inf
+    return math.log(threshold) + model.decay_rate * at_s
+
+
+def crossing_s(key: float, threshold: float, model: ValueModel) -> float:
+    """Return the moment from which on an item is below *threshold*; inf for a threshold of zero.
+
+    A few rounding errors late (under a microsecond, as a rule), so that
+    `key < threshold_key(threshold, crossing_s(...))` holds: a sweep that wakes
+    up at this moment finds the item and does not wake up for nothing again.
+    """
+    if threshold <= 0.0:
+        return math.inf
+    log_threshold, rate = math.log(threshold), model.decay_rate
+    crossing = (key - log_threshold) / rate
+    rounding = abs(crossing) + (abs(key) + abs(log_threshold)) / rate
+    return crossing + 4.0 * sys.float_info.epsilon * rounding
+
+
+def reinforced(key: float, at_s: float, gain: float, model: ValueModel, cap: float) -> float:
+    """Return the key after *gain* was added to the value at *at_s*.
+
+    A positive gain stops at *cap* and never lowers, also where the value
+    already lies above *cap*.  A negative one stops at VALUE_FLOOR and never
+    raises.  For an item that starts later than *at_s*, pass its start.
+    """
+    value = value_at(key, at_s, model)
+    if gain >= 0.0:
+        return max(key, value_key(min(cap, value + gain), at_s, model))
+    return min(key, value_key(value + gain, at_s, model))
+
+
+def apply_event(key: float, at_s: float, kind: EventKind, model: ValueModel) -> float:
+    """Return the key after an event of *kind* at *at_s*."""
+    if kind is EventKind.EXPOSED:
+        return reinforced(key, at_s, model.exposed_gain, model, model.exposed_cap)
+    if kind is EventKind.CONTRIBUTED:
+        return reinforced(key, at_s, model.contributed_gain, model, model.value_max)
+    return reinforced(key, at_s, -model.negative_gain, model, model.value_max)
+
+
+def rekey(key: float, at_s: float, old_model: ValueModel, new_model: ValueModel) -> float:
+    """Return the key under *new_model* that keeps the value an item has at *at_s*.
+
+    The same expression for every item, so a store can run it as one statement;
+    it keeps their order, also far below VALUE_FLOOR.  For an item that starts
+    later than *at_s*, pass its start.
+    """
+    log_value = min(math.log(new_model.value_max), key - old_model.decay_rate * at_s)
+    return log_value + new_model.decay_rate * at_s
+
+
+#: The constants of AMV-L, which gives none for negative feedback: here it undoes
+#: one contribution.
+_PAPER = ValueModel(
+    value_max=1.0,
+    initial=0.5,
+    exposed_gain=0.08,
+    contributed_gain=0.20,
+    negative_gain=0.20,
+    exposed_cap=1.0,
+    half_life_s=30 * _DAY_S,
+    hot=Band(demote=0.62, promote=0.72),
+    warm=Band(demote=0.25, promote=0.45),
+    evict_below=0.20,
+)
+
+#: Ours: exposure ends just under hot.demote, so that an item which is only ever
+#: returned, and never used, neither becomes hot nor stays it.
+_DEFAULT = replace(_PAPER, exposed_cap=0.61)
+
+PRESETS: Mapping[str, ValueModel] = MappingProxyType({"paper": _PAPER, "default": _DEFAULT})

@@ -1,0 +1,257 @@
+"""How items and namespaces become rows of tables, and back."""
+
+from functools import lru_cache
+from typing import Any, cast
+
+import msgspec.json
+
+from amv.memory.item import Claim, JsonScalar, Namespace, Protection, Row, State, Status
+from amv.memory.ports import Change, HistoryRow, NamespaceRow
+from amv.memory.tiers import Tier
+
+Params = tuple[Any, ...]
+
+_STATUS = (Status.LIVE, Status.SUPERSEDED, Status.REFUTED)
+_STATUS_NUMBER = {status: number for number, status in enumerate(_STATUS)}
+LIVE = _STATUS_NUMBER[Status.LIVE]
+SUPERSEDED = _STATUS_NUMBER[Status.SUPERSEDED]
+
+_TIERS = tuple(Tier)
+_PROTECTIONS = tuple(Protection)
+
+ITEM_COLUMNS = (
+    "key",
+    "ns_id",
+    "id",
+    "status",
+    "expires_s",
+    "created_s",
+    "valid_from_s",
+    "valid_until_s",
+    "last_verified_s",
+    "contradicted",
+    "pinned",
+    "length",
+    "source",
+    "source_trust",
+    "supersedes",
+    "superseded_by",
+    "subject",
+    "attribute",
+    "claim_value",
+    "metadata",
+    "context",
+    "content",
+)
+
+#: What `row_of` reads, to be followed by what narrows it down.
+SELECT_ROWS = f"""
+    SELECT {", ".join("i." + name for name in ITEM_COLUMNS)},
+        s.tier, s.protection, s.value_key, s.exposed, s.contributed
+    FROM item i JOIN item_state s ON s.key = i.key
+"""
+
+
+def item_params(key: int, row: Row) -> Params:
+    """Return the values of ITEM_COLUMNS."""
+    claim = row.claim
+    return (
+        key,
+        row.ns_id,
+        row.id,
+        _STATUS_NUMBER[row.status],
+        row.expires_s,
+        row.created_s,
+        None if row.valid_from_s == row.created_s else row.valid_from_s,
+        row.valid_until_s,
+        row.last_verified_s,
+        int(row.contradicted),
+        int(row.pinned),
+        row.length,
+        row.source,
+        row.source_trust,
+        row.supersedes,
+        row.superseded_by,
+        None if claim is None else claim.subject,
+        None if claim is None else claim.attribute,
+        None if claim is None else msgspec.json.encode(claim.value).decode(),
+        msgspec.json.encode(row.metadata).decode() if row.metadata else None,
+        row.context,
+        row.content,
+    )
+
+
+def state_params(key: int, row: Row) -> Params:
+    """Return the values of all columns of item_state."""
+    state = row.state
+    return (
+        key,
+        row.ns_id,
+        int(row.status is Status.LIVE),
+        state.protection.value,
+        state.tier.value,
+        state.value_key,
+        state.exposed_count,
+        state.contributed_count,
+    )
+
+
+def row_of(columns: Params) -> Row:
+    """Return the row behind what SELECT_ROWS gave."""
+    (
+        key,
+        ns_id,
+        item_id,
+        status,
+        expires_s,
+        created_s,
+        valid_from_s,
+        valid_until_s,
+        last_verified_s,
+        contradicted,
+        pinned,
+        length,
+        source,
+        source_trust,
+        supersedes,
+        superseded_by,
+        subject,
+        attribute,
+        claim_value,
+        metadata,
+        context,
+        content,
+        tier,
+        protection,
+        value_key,
+        exposed,
+        contributed,
+    ) = columns
+    return Row(
+        key=key,
+        ns_id=ns_id,
+        id=item_id,
+        content=content,
+        context=context,
+        length=length,
+        created_s=created_s,
+        valid_from_s=created_s if valid_from_s is None else valid_from_s,
+        valid_until_s=valid_until_s,
+        expires_s=expires_s,
+        source=source,
+        source_trust=source_trust,
+        claim=None if subject is None else _claim(subject, attribute, claim_value),
+        status=_STATUS[status],
+        contradicted=contradicted == 1,
+        pinned=pinned == 1,
+        metadata={} if metadata is None else metadata_of(metadata),
+        supersedes=supersedes,
+        superseded_by=superseded_by,
+        last_verified_s=last_verified_s,
+        state=State(
+            tier=_TIERS[tier],
+            protection=_PROTECTIONS[protection],
+            value_key=value_key,
+            exposed_count=exposed,
+            contributed_count=contributed,
+        ),
+    )
+
+
+def metadata_of(text: str) -> dict[str, object]:
+    """Return metadata from its JSON."""
+    return cast(dict[str, object], msgspec.json.decode(text))
+
+
+def _claim(subject: str, attribute: str, value: str) -> Claim:
+    return Claim(subject, attribute, cast(JsonScalar, msgspec.json.decode(value)))
+
+
+# ---------------------------------------------------------------- history
+
+
+def history_params(entry: HistoryRow) -> Params:
+    """Return at_s, event, content and claim as stored."""
+    claim = entry.claim
+    text = None
+    if claim is not None:
+        text = msgspec.json.encode((claim.subject, claim.attribute, claim.value)).decode()
+    return entry.at_s, entry.event, entry.content, text
+
+
+def history_of(columns: Params) -> HistoryRow:
+    """Return the entry that `history_params` stored."""
+    at_s, event, content, text = columns
+    return HistoryRow(at_s, event, content, None if text is None else _claim_of(text))
+
+
+def _claim_of(text: str) -> Claim:
+    subject, attribute, value = msgspec.json.decode(text)
+    return Claim(subject, attribute, value)
+
+
+# ---------------------------------------------------------------- namespaces
+
+
+NAMESPACE_COLUMNS = (
+    "ns_id",
+    "name",
+    "version",
+    "half_life_s",
+    "live",
+    "length",
+    "hot",
+    "pinned",
+    "vectors",
+    "pending",
+    "cells",
+    "cells_changed",
+    "next_due_s",
+)
+
+SELECT_NAMESPACES = f"SELECT {', '.join(NAMESPACE_COLUMNS)} FROM namespace"
+
+
+@lru_cache(maxsize=4096)
+def namespace_text(name: Namespace) -> str:
+    """Return a namespace as the JSON array that identifies it."""
+    return msgspec.json.encode(name).decode()
+
+
+def namespace_params(row: NamespaceRow) -> Params:
+    """Return the values of NAMESPACE_COLUMNS."""
+    return (
+        row.ns_id,
+        namespace_text(row.name),
+        row.version,
+        row.half_life_s,
+        row.live,
+        row.length,
+        row.hot,
+        row.pinned,
+        row.vectors,
+        row.pending,
+        row.cells,
+        row.cells_changed,
+        row.next_due_s,
+    )
+
+
+def namespace_of(columns: Params) -> NamespaceRow:
+    """Return the row behind NAMESPACE_COLUMNS."""
+    values = dict(zip(NAMESPACE_COLUMNS, columns, strict=True))
+    values["name"] = tuple(msgspec.json.decode(columns[1]))
+    return NamespaceRow(**values)
+
+
+# ---------------------------------------------------------------- changes
+
+
+def change_data(change: Change) -> bytes:
+    """Return a change as bytes."""
+    return msgspec.msgpack.encode(change.as_lists())
+
+
+def change_of(data: bytes) -> Change:
+    """Return the change that `change_data` was given."""
+    return Change.from_lists(msgspec.msgpack.decode(data, type=list[list[int]]))

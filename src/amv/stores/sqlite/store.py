@@ -1,0 +1,194 @@
+"""A store in one SQLite file: durable, shared by threads and processes."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from amv.errors import StoreClosed, StoreError, StoreUnavailable
+from amv.memory.ports import Event, Reader, Writer
+from amv.stores.sqlite.check import problems
+from amv.stores.sqlite.checkpoint import VFS, Checkpointer, register_vfs
+from amv.stores.sqlite.committer import Committer
+from amv.stores.sqlite.connection import Synchronous, check_library, connect, mapped
+from amv.stores.sqlite.events import EventLog
+from amv.stores.sqlite.migrate import check_file, check_schema, migrate
+from amv.stores.sqlite.pool import ReaderPool, Snapshot
+
+T = TypeVar("T")
+
+_ERASE_TIMEOUT_S = 2.0
+
+
+class SqliteStore:
+    """A `Store` in the file at *path*; use `open`.
+
+    A store belongs to the process that opened it: after a fork, the child opens
+    its own.
+    """
+
+    def __init__(
+        self, path: str, committer: Committer, pool: ReaderPool, *, is_read_only: bool
+    ) -> None:
+        self.path = path
+        self._committer = committer
+        self._pool = pool
+        self._events = EventLog(path)
+        self._is_read_only = is_read_only
+        self._is_closed = False
+        self._pid = os.getpid()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        synchronous: Synchronous = "FULL",
+        readers_max: int = 8,
+        read_only: bool = False,
+        busy_timeout_s: float = 10.0,
+    ) -> "SqliteStore":
+        """Open the database, made if missing; its folder must exist.
+
+        Args:
+            path: the database file; its logs stand beside it.
+            synchronous: FULL loses no acknowledged write; NORMAL may lose the
+                last ones on power loss, and is faster.
+            readers_max: how many snapshots may be open at once; more wait.
+            read_only: refuse to write, and keep no events.
+            busy_timeout_s: how long to wait while another process writes.
+
+        Raises:
+            ConfigError: for a missing folder or an unsafe SQLite.
+            SchemaMismatch: for a file that is not an AMV database, or a newer one.
+            StoreUnavailable: when another process keeps the file locked.
+        """
+        check_library(apsw.sqlite_lib_version())
+        # As SQLite sees it: through another link, the logs must be the same files.
+        absolute = os.path.realpath(os.fspath(path))
+        check_file(absolute)
+        if read_only and not Path(absolute).is_file():
+            raise StoreUnavailable(f"there is no database at {absolute!r} to read")
+        register_vfs()
+        opened = partial(connect, absolute, synchronous=synchronous, is_read_only=read_only)
+        opened_to_checkpoint = partial(connect, absolute, synchronous=synchronous, vfs=VFS)
+        try:
+            _prepare(opened, absolute, time.monotonic() + busy_timeout_s, is_read_only=read_only)
+        except apsw.Error as error:
+            raise mapped(error, f"{absolute!r} could not be opened") from error
+        return cls(
+            absolute,
+            Committer(opened, Checkpointer(opened_to_checkpoint), busy_timeout_s),
+            ReaderPool(opened, readers_max, busy_timeout_s),
+            is_read_only=read_only,
+        )
+
+    def read(self) -> AbstractContextManager[Reader]:
+        """Open a snapshot, for use by one thread; it is taken by the first thing read."""
+        self._check_process()
+        return Snapshot(self._pool)
+
+    def write(self, work: Callable[[Writer], T]) -> T:
+        """Run *work* in a transaction; return its result once the change is durable.
+
+        Raises:
+            StoreUnavailable: nothing was written; a retry is safe.
+            OutcomeUnknown: the commit failed; the change may or may not be there.
+            StoreClosed: after `close`.
+        """
+        self._check_process()
+        if self._is_read_only:
+            raise StoreError("the store was opened to be read only")
+        return self._committer.write(work)
+
+    def log(self, events: Sequence[Event]) -> None:
+        """Keep value events; they reach their log within 250 ms."""
+        self._check_process()
+        if not self._is_read_only:
+            self._events.append(events)
+
+    def fold(self, apply: Callable[[Writer, Sequence[Event]], None]) -> int:
+        """Apply logged events, each exactly once; return how many."""
+        self._check_process()
+        self._check_open()
+        return 0 if self._is_read_only else self._events.fold(self._committer.write, apply)
+
+    @property
+    def lost_events(self) -> int:
+        """How many value events this process dropped because they could not be written."""
+        return self._events.lost
+
+    @property
+    def corrupt_events(self) -> int:
+        """How many damaged records of value events this process came across."""
+        return self._events.corrupt
+
+    def erase(self) -> bool:
+        """Empty the write-ahead log; False if a reader kept it from being so for 2 s."""
+        self._check_process()
+        if self._is_read_only:
+            raise StoreError("the store was opened to be read only")
+        deadline_s = time.monotonic() + _ERASE_TIMEOUT_S
+        while True:
+            if self._committer.truncate_log():
+                return True
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(0.01)
+
+    def size_bytes(self) -> int:
+        """Return how much the database and its logs take on disk."""
+        self._check_open()
+        files = [Path(self.path + ending) for ending in ("", "-wal", "-shm")]
+        database = sum(file.stat().st_size for file in files if file.exists())
+        return database + self._events.size_bytes()
+
+    def check(self) -> list[str]:
+        """Return what is wrong: the file itself, totals, and what should refer to what."""
+        self._check_process()
+        try:
+            with Snapshot(self._pool) as reader:
+                return list(problems(reader.execute))
+        except StoreError as error:
+            if isinstance(error.__cause__, apsw.CorruptError):
+                return [f"the file is damaged: {error.__cause__}"]
+            raise
+
+    def close(self) -> None:
+        """Finish what is under way and close the files; closing twice is fine."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._pool.close()
+        try:
+            self._events.close()
+        finally:
+            # Last, so that the log is copied into the database and removed.
+            self._committer.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosed("the store was closed; open it again")
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise StoreError("the store was opened before a fork; open it again in this process")
+
+
+def _prepare(
+    opened: Callable[[], apsw.Connection], path: str, deadline_s: float, *, is_read_only: bool
+) -> None:
+    connection = opened()
+    try:
+        connection.set_busy_timeout(max(1, int(1000 * (deadline_s - time.monotonic()))))
+        if is_read_only:
+            check_schema(connection, path)
+        else:
+            migrate(connection, path, deadline_s)
+    finally:
+        connection.close()

@@ -1,0 +1,387 @@
+"""Writing in a transaction: what `amv.memory.ports.Writer` says, as statements.
+
+Writes about keys and ids that are not there do nothing.  Everything that is
+deleted is overwritten with zeros (secure_delete), in the file and, after the
+next truncating checkpoint, in the log; so a delete here needs nothing more.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import apsw
+import numpy as np
+
+from amv.errors import StoreError
+from amv.memory.filters import Entry, entries
+from amv.memory.item import Namespace, Protection, Row, State, Status
+from amv.memory.ports import (
+    PASSAGES_MAX,
+    RETIRED,
+    Change,
+    Floats,
+    HistoryRow,
+    Ids,
+    Members,
+    NamespaceRow,
+    NewPostings,
+    Vectors,
+    owners,
+)
+from amv.stores.sqlite.codec import decode_members, encode_members, encode_vectors
+from amv.stores.sqlite.filters_sql import stored
+from amv.stores.sqlite.postings import PostingWriter
+from amv.stores.sqlite.reader import EVENTS_MAX, PARTS_MAX, SqliteReader
+from amv.stores.sqlite.rows import (
+    ITEM_COLUMNS,
+    LIVE,
+    NAMESPACE_COLUMNS,
+    change_data,
+    history_params,
+    item_params,
+    metadata_of,
+    namespace_params,
+    namespace_text,
+    state_params,
+)
+
+#: Versions kept in the change log, and how often older ones are dropped.
+CHANGES_KEPT = 1024
+_TRIM_EVERY = 64
+
+#: A cell in more parts than this is merged into one.
+PARTS_LOOSE_MAX = 6
+
+
+def _marks(count: int) -> str:
+    return ", ".join("?" * count)
+
+
+def _assignments(names: Sequence[str]) -> str:
+    return ", ".join(f"{name} = ?" for name in names)
+
+
+_INSERT_ITEM = f"INSERT INTO item VALUES ({_marks(len(ITEM_COLUMNS))})"
+_INSERT_STATE = f"INSERT INTO item_state VALUES ({_marks(8)})"
+_UPDATE_ITEM = f"UPDATE item SET {_assignments(ITEM_COLUMNS[1:])} WHERE key = ?"
+_UPDATE_STATE = """UPDATE item_state SET ns_id = ?, live = ?, protection = ?, tier = ?,
+    value_key = ?, exposed = ?, contributed = ? WHERE key = ?"""
+_PUT_STATE = """UPDATE item_state SET protection = ?, tier = ?, value_key = ?, exposed = ?,
+    contributed = ? WHERE key = ?"""
+_REKEY = f"""UPDATE item_state SET value_key = value_key + ? WHERE protection <> {
+    Protection.NOT_YET_VALID.value
+} AND key IN (SELECT key FROM item WHERE ns_id = ?)"""
+_INSERT_ENTRY = "INSERT OR IGNORE INTO entry VALUES (?, ?, ?, ?, ?)"
+_DELETE_ENTRY = (
+    "DELETE FROM entry WHERE ns_id = ? AND path = ? AND kind = ? AND value = ? AND key = ?"
+)
+_ADD_HISTORY = f"""INSERT INTO history
+    SELECT coalesce(max(h.id), ?1 * {EVENTS_MAX}) + 1, ?2, ?3, ?4, ?5
+    FROM item i LEFT JOIN history h
+        ON h.id >= i.key * {EVENTS_MAX} AND h.id < (i.key + 1) * {EVENTS_MAX}
+    WHERE i.key = ?1
+    HAVING count(i.key) > 0 AND coalesce(max(h.id), 0) < (?1 + 1) * {EVENTS_MAX} - 1"""
+_DELETE_HISTORY = f"""DELETE FROM history WHERE id IN (
+    SELECT h.id FROM carray(?) a CROSS JOIN history h
+    ON h.id >= a.value * {EVENTS_MAX} AND h.id < (a.value + 1) * {EVENTS_MAX})"""
+_PUT_NAMESPACE = f"UPDATE namespace SET {_assignments(NAMESPACE_COLUMNS[1:])} WHERE ns_id = ?"
+_INSERT_NAMESPACE = f"INSERT INTO namespace VALUES ({_marks(len(NAMESPACE_COLUMNS))})"
+
+_OWN_PARTS = f"""SELECT id, data FROM cell_part
+    WHERE id >= ?1 * {PARTS_MAX} AND id < (?1 + 1) * {PARTS_MAX} ORDER BY id"""
+_DROP_PARTS = f"""DELETE FROM cell_part
+    WHERE id >= ?1 * {PARTS_MAX} AND id < (?1 + 1) * {PARTS_MAX}"""
+
+_DROP_CELLS = (
+    f"""DELETE FROM cell_part WHERE id IN (
+        SELECT p.id FROM cell c CROSS JOIN cell_part p
+        ON p.id >= c.cell_id * {PARTS_MAX} AND p.id < (c.cell_id + 1) * {PARTS_MAX}
+        WHERE c.ns_id = ?)""",
+    "DELETE FROM cell WHERE ns_id = ?",
+    "DELETE FROM cell_snapshot WHERE ns_id = ?",
+    "DELETE FROM posting WHERE term_id IN (SELECT term_id FROM term WHERE ns_id = ?)",
+    "DELETE FROM term WHERE ns_id = ?",
+)
+_DROP_NAMESPACE = (
+    *_DROP_CELLS,
+    f"""DELETE FROM staged_vector WHERE id IN (
+        SELECT v.id FROM placement p CROSS JOIN staged_vector v
+        ON v.id >= p.id / {PASSAGES_MAX} * {PASSAGES_MAX}
+            AND v.id < (p.id / {PASSAGES_MAX} + 1) * {PASSAGES_MAX}
+        WHERE p.ns_id = ?)""",
+    "DELETE FROM vector_data WHERE id IN (SELECT id FROM placement WHERE ns_id = ?)",
+    "DELETE FROM placement WHERE ns_id = ?",
+    "DELETE FROM entry WHERE ns_id = ?",
+    f"""DELETE FROM history WHERE id IN (
+        SELECT h.id FROM item i CROSS JOIN history h
+        ON h.id >= i.key * {EVENTS_MAX} AND h.id < (i.key + 1) * {EVENTS_MAX}
+        WHERE i.ns_id = ?)""",
+    "DELETE FROM item_state WHERE key IN (SELECT key FROM item WHERE ns_id = ?)",
+    "DELETE FROM item WHERE ns_id = ?",
+    "DELETE FROM change WHERE ns_id = ?",
+    "DELETE FROM namespace WHERE ns_id = ?",
+)
+
+
+class SqliteWriter(SqliteReader):
+    """A transaction on one connection; each method is described in `ports.Writer`."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        super().__init__(connection)
+        self._executemany: Callable[..., Any] = connection.executemany
+
+    # ------------------------------------------------------------ namespaces
+
+    def set_meta(self, name: str, value: str | None) -> None:
+        if value is None:
+            self._execute("DELETE FROM meta WHERE name = ?", (name,))
+        else:
+            self._execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+    def create_namespace(self, name: Namespace, half_life_s: float) -> NamespaceRow:
+        text = namespace_text(name)
+        if self._execute("SELECT 1 FROM namespace WHERE name = ?", (text,)).fetchone():
+            raise StoreError(f"namespace {name!r} exists already")
+        blank = NamespaceRow(ns_id=0, name=name, version=0, half_life_s=half_life_s)
+        self._execute(_INSERT_NAMESPACE, (None, *namespace_params(blank)[1:]))
+        row = self.namespace_by_id(self._connection.last_insert_rowid())
+        assert row is not None
+        return row
+
+    def put_namespace(self, row: NamespaceRow) -> None:
+        ns_id, *values = namespace_params(row)
+        self._execute(_PUT_NAMESPACE, (*values, ns_id))
+
+    def rekey(self, ns_id: int, shift: float) -> None:
+        self._execute(_REKEY, (shift, ns_id))
+
+    def drop_namespace(self, ns_id: int) -> None:
+        for statement in _DROP_NAMESPACE:
+            self._execute(statement, (ns_id,))
+
+    def log_change(self, ns_id: int, version: int, change: Change) -> None:
+        self._execute(
+            "INSERT OR REPLACE INTO change VALUES (?, ?, ?)", (ns_id, version, change_data(change))
+        )
+        if version % _TRIM_EVERY == 0:
+            self._execute(
+                "DELETE FROM change WHERE ns_id = ? AND version <= ?",
+                (ns_id, version - CHANGES_KEPT),
+            )
+
+    # ------------------------------------------------------------ items
+
+    def insert(self, rows: Sequence[Row]) -> list[int]:
+        if not rows:
+            return []
+        last = self._execute("SELECT seq FROM sqlite_sequence WHERE name = 'item'").fetchone()
+        first = 1 if last is None else last[0] + 1
+        keys = list(range(first, first + len(rows)))
+        keyed = list(zip(keys, rows, strict=True))
+        try:
+            self._executemany(_INSERT_ITEM, [item_params(key, row) for key, row in keyed])
+        except apsw.ConstraintError as error:
+            ids = ", ".join(repr(row.id) for row in rows[:3])
+            raise StoreError(f"an item id is taken in its namespace; ids from {ids}") from error
+        self._executemany(_INSERT_STATE, [state_params(key, row) for key, row in keyed])
+        self._executemany(
+            _INSERT_ENTRY, [entry for key, row in keyed for entry in _entry_params(key, row)]
+        )
+        return keys
+
+    def update(self, row: Row) -> None:
+        old = self._execute(
+            "SELECT ns_id, status, metadata FROM item WHERE key = ?", (row.key,)
+        ).fetchone()
+        if old is None:
+            return
+        key, *values = item_params(row.key, row)
+        self._execute(_UPDATE_ITEM, (*values, key))
+        key, *values = state_params(row.key, row)
+        self._execute(_UPDATE_STATE, (*values, key))
+        before = dict.fromkeys(_stored_entries(key, *old))
+        after = dict.fromkeys(_entry_params(key, row))
+        self._executemany(_DELETE_ENTRY, [entry for entry in before if entry not in after])
+        self._executemany(_INSERT_ENTRY, [entry for entry in after if entry not in before])
+
+    def put_states(self, states: Sequence[tuple[int, State]]) -> None:
+        self._executemany(
+            _PUT_STATE,
+            [
+                (
+                    state.protection.value,
+                    state.tier.value,
+                    state.value_key,
+                    state.exposed_count,
+                    state.contributed_count,
+                    key,
+                )
+                for key, state in states
+            ],
+        )
+
+    def delete(self, keys: Sequence[int]) -> None:
+        if not keys:
+            return
+        array = np.unique(np.array(keys, dtype=np.int64))
+        found = self._execute(
+            "SELECT key, ns_id, status, metadata FROM item"
+            " WHERE key IN carray(?) AND metadata IS NOT NULL",
+            (apsw.carray(array),),
+        ).fetchall()
+        self._executemany(
+            _DELETE_ENTRY, [entry for columns in found for entry in _stored_entries(*columns)]
+        )
+        for statement in (
+            _DELETE_HISTORY,
+            "DELETE FROM item_state WHERE key IN carray(?)",
+            "DELETE FROM item WHERE key IN carray(?)",
+        ):
+            self._execute(statement, (apsw.carray(array),))
+
+    def add_history(self, key: int, entry: HistoryRow) -> None:
+        self._execute(_ADD_HISTORY, (key, *history_params(entry)))
+
+    # ------------------------------------------------------------ vectors
+
+    def stage_vectors(self, vectors: Vectors) -> None:
+        rows = zip(vectors.ids.tolist(), encode_vectors(vectors.matrix), strict=True)
+        self._executemany("INSERT OR REPLACE INTO staged_vector VALUES (?, ?)", list(rows))
+
+    def clear_stage(self) -> None:
+        self._execute("DELETE FROM staged_vector")
+
+    def add_vectors(self, ns_id: int, vectors: Vectors) -> None:
+        ids = vectors.ids.tolist()
+        data = encode_vectors(vectors.matrix)
+        self._executemany(
+            "INSERT OR REPLACE INTO vector_data VALUES (?, ?)", list(zip(ids, data, strict=True))
+        )
+        self._executemany(
+            "INSERT OR REPLACE INTO placement VALUES (?, ?, 0)",
+            [(vector_id, ns_id) for vector_id in ids],
+        )
+
+    def retire_vectors(self, vector_ids: Ids) -> None:
+        self.place(vector_ids, RETIRED)
+
+    def drop_vectors(self, vector_ids: Ids) -> None:
+        staged_ids = self.staged_ids(owners(vector_ids).tolist())
+        self._by_id("DELETE FROM staged_vector WHERE id IN carray(?)", staged_ids)
+        self._by_id("DELETE FROM vector_data WHERE id IN carray(?)", vector_ids)
+        self._by_id("DELETE FROM placement WHERE id IN carray(?)", vector_ids)
+
+    def place(self, vector_ids: Ids, cell_id: int) -> None:
+        self._by_id("UPDATE placement SET cell_id = ?2 WHERE id IN carray(?1)", vector_ids, cell_id)
+
+    def _by_id(self, statement: str, ids: Ids, *params: object) -> None:
+        if len(ids):
+            array = np.unique(ids).astype(np.int64, copy=False)
+            self._execute(statement, (apsw.carray(array), *params))
+
+    # ------------------------------------------------------------ cells
+
+    def add_cell(self, ns_id: int, centroid: Floats, members: Members) -> int:
+        self._execute(
+            "INSERT INTO cell VALUES (NULL, ?, ?)", (ns_id, centroid.astype(np.float16).tobytes())
+        )
+        cell_id = self._connection.last_insert_rowid()
+        self._add_part(cell_id, 0, members)
+        return cell_id
+
+    def extend_cell(self, cell_id: int, members: Members) -> None:
+        if not self._execute("SELECT 1 FROM cell WHERE cell_id = ?", (cell_id,)).fetchone():
+            return
+        parts = self._execute(_OWN_PARTS, (cell_id,)).fetchall()
+        if len(parts) < PARTS_LOOSE_MAX:
+            # The last part's number, not the count: parts between may be gone.
+            number = parts[-1][0] % PARTS_MAX + 1 if parts else 0
+            if number < PARTS_MAX:
+                self._add_part(cell_id, number, members)
+                return
+        kept = [decode_members(data) for _, data in parts] + [members]
+        self._execute(_DROP_PARTS, (cell_id,))
+        joined = Members(
+            np.concatenate([part.ids for part in kept]),
+            np.concatenate([part.codes for part in kept]),
+        )
+        self._add_part(cell_id, 0, joined)
+
+    def remove_members(self, cell_id: int, vector_ids: Ids) -> None:
+        for part_id, data in self._execute(_OWN_PARTS, (cell_id,)).fetchall():
+            members = decode_members(data)
+            stays = ~np.isin(members.ids, vector_ids)
+            if stays.all():
+                continue
+            if stays.any():
+                left = encode_members(Members(members.ids[stays], members.codes[stays]))
+                self._execute("UPDATE cell_part SET data = ? WHERE id = ?", (left, part_id))
+            else:
+                self._execute("DELETE FROM cell_part WHERE id = ?", (part_id,))
+
+    def drop_cell(self, cell_id: int) -> None:
+        self._execute(_DROP_PARTS, (cell_id,))
+        self._execute("DELETE FROM cell WHERE cell_id = ?", (cell_id,))
+
+    def put_cell_snapshot(self, ns_id: int, snapshot: bytes | None) -> None:
+        self._execute("DELETE FROM cell_snapshot WHERE ns_id = ?", (ns_id,))
+        if snapshot is not None:
+            self._execute("INSERT INTO cell_snapshot VALUES (?, ?)", (ns_id, snapshot))
+
+    def _add_part(self, cell_id: int, number: int, members: Members) -> None:
+        if len(members.ids):
+            part_id = cell_id * PARTS_MAX + number
+            self._execute("INSERT INTO cell_part VALUES (?, ?)", (part_id, encode_members(members)))
+
+    # ------------------------------------------------------------ postings
+
+    def add_postings(self, ns_id: int, postings: Sequence[NewPostings]) -> None:
+        PostingWriter(self._connection, ns_id).add(postings)
+
+    def remove_postings(self, ns_id: int, key: int, terms: Sequence[str]) -> None:
+        PostingWriter(self._connection, ns_id).remove(key, terms)
+
+    def clear_index(self, ns_id: int) -> None:
+        for statement in _DROP_CELLS:
+            self._execute(statement, (ns_id,))
+        self._execute(
+            "UPDATE placement SET cell_id = 0 WHERE ns_id = ? AND min(cell_id, 1) = 1", (ns_id,)
+        )
+
+    # ------------------------------------------------------------ logs of events
+
+    def event_logs(self) -> list[str]:
+        """Return the names of logs of which something has been folded."""
+        return [log for (log,) in self._execute("SELECT log FROM event_offset")]
+
+    def event_offset(self, log: str) -> int:
+        """Return up to which byte a log has been folded."""
+        row = self._execute("SELECT offset FROM event_offset WHERE log = ?", (log,)).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def set_event_offset(self, log: str, offset: int) -> None:
+        """Note up to which byte a log has been folded."""
+        self._execute("INSERT OR REPLACE INTO event_offset VALUES (?, ?)", (log, offset))
+
+    def forget_event_logs(self, logs: Sequence[str]) -> None:
+        """Drop the notes about logs that are no more."""
+        self._executemany("DELETE FROM event_offset WHERE log = ?", [(log,) for log in logs])
+
+
+def _entry_params(key: int, row: Row) -> list[tuple[Any, ...]]:
+    """Return the rows of the filter index for an item: none unless it is live."""
+    if row.status is not Status.LIVE or not row.metadata:
+        return []
+    return _bound(key, row.ns_id, entries(row.metadata))
+
+
+def _stored_entries(
+    key: int, ns_id: int, status: int, metadata: str | None
+) -> list[tuple[Any, ...]]:
+    """Return what `_entry_params` gave when the item was last written."""
+    if status != LIVE or metadata is None:
+        return []
+    return _bound(key, ns_id, entries(metadata_of(metadata)))
+
+
+def _bound(key: int, ns_id: int, found: Sequence[Entry]) -> list[tuple[Any, ...]]:
+    return [(ns_id, path, kind, stored(kind, value), key) for path, kind, value in found]

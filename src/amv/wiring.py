@@ -1,0 +1,166 @@
+"""Wiring: settings become a running memory here, and nowhere else."""
+
+import logging
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from amv import embedders
+from amv.config import Settings
+from amv.errors import AmvError, ConfigError
+from amv.memory.lookup import EMBEDDER_META, check_embedder, embedder_mark
+from amv.memory.ports import Embedder, Store, Writer
+from amv.memory.reembed import Progress
+from amv.memory.reembed import reembed as reembedding
+from amv.memory.service import MemoryService
+from amv.stores.memory import MemoryStore
+from amv.stores.sqlite import SqliteStore
+
+IN_PROCESS = ":memory:"
+_ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_log = logging.getLogger("amv")
+
+
+class Memory(MemoryService):
+    """A memory in one file, or in this process only.
+
+    Use it as a context manager, or call `close`.
+    """
+
+    _upkeep: "Upkeep | None" = None
+
+    @classmethod
+    def open(
+        cls,
+        path: str = IN_PROCESS,
+        *,
+        embedder: str | Embedder | None = None,
+        settings: Settings | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> Self:
+        """Open the memory in the file *path*, which is created if absent.
+
+        ":memory:" keeps it in this process only.  *embedder* is "minilm" (the
+        default), "hashing", or an object (see `Embedder`); a file remembers
+        whose vectors it holds.  *clock* returns unix seconds.
+
+        Raises DimensionMismatch if the file holds another embedder's vectors,
+        SchemaMismatch if it is no AMV database or a newer one's,
+        StoreUnavailable if it can't be opened.
+        """
+        settings = settings or Settings()
+        chosen = embedder if embedder is not None else settings.embedder
+        model = embedders.load(chosen) if isinstance(chosen, str) else chosen
+        store = open_store(path, settings)
+        try:
+            adopt_embedder(store, model)
+        except BaseException:
+            store.close()
+            raise
+        memory = cls(store, model, settings.memory, clock=clock or time.time, new_id=new_id)
+        if settings.upkeep_interval_s is not None:
+            memory._upkeep = Upkeep(memory, settings.upkeep_interval_s)
+        return memory
+
+    def close(self) -> None:
+        """Stop upkeep, fold what is logged and release the store; may be called twice."""
+        if self._upkeep is not None:
+            self._upkeep.stop()
+            self._upkeep = None
+        super().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Upkeep:
+    """A thread that folds value events and sweeps, until it is stopped.
+
+    It holds no reference that would keep a memory nobody uses any more alive.
+    """
+
+    def __init__(self, memory: MemoryService, interval_s: float) -> None:
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=_keep_up,
+            args=(weakref.ref(memory), self._stopped, interval_s),
+            name="amv-upkeep",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let the round under way finish, then stop."""
+        self._stopped.set()
+        self._thread.join()
+
+
+def _keep_up(
+    memory: "weakref.ref[MemoryService]", stopped: threading.Event, interval_s: float
+) -> None:
+    while not stopped.wait(interval_s):
+        alive = memory()
+        if alive is None:
+            return
+        try:
+            alive.maintain()
+        except AmvError:
+            # The events stay in the log; the next round tries again.
+            _log.warning("upkeep failed and will be tried again", exc_info=True)
+        del alive
+
+
+def open_store(path: str, settings: Settings) -> Store:
+    """Return the store behind *path*."""
+    if path == IN_PROCESS:
+        return MemoryStore()
+    return SqliteStore.open(path, synchronous=settings.synchronous)
+
+
+def reembed(path: str, settings: Settings, to: str, progress: Progress) -> int:
+    """Give every item of the file *path* vectors of the embedder called *to*.
+
+    Can be stopped and run again; searches with the old embedder go on until
+    the new vectors take over.  Returns how many items were embedded.
+    """
+    store = open_store(path, settings)
+    try:
+        with store.read() as reader:
+            if reader.meta(EMBEDDER_META) is None:
+                raise ConfigError(f"{path!r} holds no vectors yet; open it with embedder {to!r}")
+        return reembedding(store, embedders.load(to), settings.memory, time.time(), progress)
+    finally:
+        store.close()
+
+
+def adopt_embedder(store: Store, embedder: Embedder) -> None:
+    """Write down whose vectors a new store will hold; raise if it holds another's."""
+    with store.read() as reader:
+        check_embedder(reader, embedder)
+        known = reader.meta(EMBEDDER_META) is not None
+    if not known:
+        mark = embedder_mark(embedder)
+
+        def work(tx: Writer) -> None:
+            check_embedder(tx, embedder)
+            tx.set_meta(EMBEDDER_META, mark)
+
+        store.write(work)
+
+
+def new_id() -> str:
+    """Return a fresh item id of 20 characters; ids sort by the millisecond they were made in."""
+    number = (time.time_ns() // 1_000_000 << 55) | secrets.randbits(55)
+    return "".join(_ID_ALPHABET[number >> shift & 31] for shift in range(95, -1, -5))
