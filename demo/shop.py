@@ -105,12 +105,10 @@ def _task(task: dict[str, Any], users: dict[str, Any], orders: dict[str, Any]) -
 
 def _users_named(arguments: dict[str, Any], users: dict[str, Any]) -> Iterator[str]:
     """Yield the users that the arguments of an action name by id, email, or name and zip code."""
-    name = [arguments.get(part) for part in ("first_name", "last_name", "zip")]
+    said = {str(value) for value in arguments.values()}
     for user_id, user in users.items():
-        full = [user["name"]["first_name"], user["name"]["last_name"], user["address"]["zip"]]
-        if arguments.get("user_id") == user_id or full == name:
-            yield user_id
-        elif arguments.get("email") == user["email"]:
+        full = {user["name"]["first_name"], user["name"]["last_name"], user["address"]["zip"]}
+        if user_id in said or user["email"] in said or full <= said:
             yield user_id
 
 

@@ -4,9 +4,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Literal
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -53,26 +53,36 @@ class Stage:
         """Print text just as it is."""
         self.console.print(Text(text, style=style))
 
+    def line(self, text: str, style: str = "") -> None:
+        """Print text cut to the width, a line a line."""
+        width = self.console.width
+        for one in text.split("\n"):
+            self.say(one if len(one) <= width else f"{one[: width - 3]}...", style)
+
     def show(self, table: Table) -> None:
         """Print a table, set off from the text."""
-        self.console.print(Padding(table, (1, 0)))
+        self.console.print()
+        self.console.print(table)
+        self.console.print()
 
     def check(self, claim: str, holds: bool) -> None:
         """Print whether what must hold does."""
         self.checks += 1
         self.failed += not holds
-        verdict = ("    ok  ", "green") if holds else ("FAILED  ", "bold red")
-        grid = Table.grid()
-        grid.add_row(Text.assemble(verdict), Text(claim))
-        self.console.print(grid)
+        line = Table.grid()
+        line.add_row(
+            Text("    ok  ", "green") if holds else Text("FAILED  ", "bold red"), Text(claim)
+        )
+        self.console.print(line)
 
     def finish(self) -> int:
         """Print what the steps took and whether all held; return the exit code."""
         ends = [*self.began_s[1:], time.perf_counter()]
         took = [end - began for began, end in zip(self.began_s, ends, strict=True)]
         self.console.print()
-        self.console.rule(style="cyan")
-        self.say(f"{' + '.join(f'{s:.1f}' for s in took)} = {sum(took):.1f} seconds in all.")
+        self.console.rule("[bold]In all", align="left", style="cyan")
+        parts = " + ".join(f"{step_s:.1f}" for step_s in took)
+        self.say(f"The steps took {parts} = {sum(took):.1f} seconds.")
         self.say(
             f"{self.checks - self.failed} of {self.checks} checks passed.",
             "bold red" if self.failed else "bold green",
@@ -90,5 +100,6 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
     """Return an empty table; the columns in *right* hold numbers."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in columns:
-        made.add_column(name, justify="right" if name in right else "left", no_wrap=True)
+        justify: Literal["left", "right"] = "right" if name in right else "left"
+        made.add_column(name, justify=justify, no_wrap=True, min_width=len(name))
     return made

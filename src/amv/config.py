@@ -1,10 +1,11 @@
 """Settings: one frozen object, and the only place that knows environment variables.
 
 AMV_DB          file of the memory (default amv.db)
-AMV_EMBEDDER    minilm (default) or hashing
+AMV_EMBEDDER    minilm or hashing (default: the file's own, minilm for a new one)
 AMV_LOG_LEVEL   DEBUG, INFO, WARNING (default) or ERROR
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -19,13 +20,15 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 class Settings:
     """How a memory is opened and run.
 
-    *synchronous* "NORMAL" trades the last commits at a power loss for speed;
-    "FULL" loses nothing.  Every *upkeep_interval_s* seconds a thread folds
-    value events and sweeps what is due; None leaves both to `flush` and `sweep`.
+    *embedder* None stands for the embedder the file was made with, and for
+    minilm where there is no file yet.  *synchronous* "NORMAL" trades the last
+    commits at a power loss for speed; "FULL" loses nothing.  Every
+    *upkeep_interval_s* seconds a thread folds value events and sweeps what is
+    due; None leaves both to `flush` and `sweep`.
     """
 
     db: str = "amv.db"
-    embedder: str = "minilm"
+    embedder: str | None = None
     log_level: str = "WARNING"
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     upkeep_interval_s: float | None = 5.0
@@ -46,12 +49,15 @@ class Settings:
             raise ConfigError("the database needs a file name, got an empty one")
 
 
-def from_environment(environ: Mapping[str, str]) -> Settings:
-    """Return the settings that *environ* asks for; an empty variable counts as not set.
+def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings that *environ*, or the process's own environment, asks for.
+
+    An empty variable counts as not set.
 
     Raises ConfigError naming the variable whose value can't be used.
     """
     names = {"AMV_DB": "db", "AMV_EMBEDDER": "embedder", "AMV_LOG_LEVEL": "log_level"}
+    environ = os.environ if environ is None else environ
     given = {field: environ[name] for name, field in names.items() if environ.get(name)}
     if "log_level" in given:
         given["log_level"] = given["log_level"].upper()

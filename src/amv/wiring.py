@@ -44,9 +44,10 @@ class Memory(MemoryService):
     ) -> Self:
         """Open the memory in the file *path*, which is created if absent.
 
-        ":memory:" keeps it in this process only.  *embedder* is "minilm" (the
-        default), "hashing", or an object (see `Embedder`); a file remembers
-        whose vectors it holds.  *clock* returns unix seconds.
+        ":memory:" keeps it in this process only.  *embedder* is "minilm",
+        "hashing" or an object (see `Embedder`); None stands for the one the
+        file was made with, and for minilm in a new one.  *clock* returns unix
+        seconds.
 
         Raises DimensionMismatch if the file holds another embedder's vectors,
         SchemaMismatch if it is no AMV database or a newer one's,
@@ -54,9 +55,11 @@ class Memory(MemoryService):
         """
         settings = settings or Settings()
         chosen = embedder if embedder is not None else settings.embedder
+        # An unknown name is refused before a file is made for it.
         model = embedders.load(chosen) if isinstance(chosen, str) else chosen
         store = open_store(path, settings)
         try:
+            model = model or own_embedder(store)
             adopt_embedder(store, model)
         except BaseException:
             store.close()
@@ -143,6 +146,21 @@ def reembed(path: str, settings: Settings, to: str, progress: Progress) -> int:
         return reembedding(store, embedders.load(to), settings.memory, time.time(), progress)
     finally:
         store.close()
+
+
+def own_embedder(store: Store) -> Embedder:
+    """Return the embedder whose vectors a store holds; the default one if it holds none yet."""
+    with store.read() as reader:
+        mark = reader.meta(EMBEDDER_META)
+    if mark is None:
+        return embedders.load("minilm")
+    name = embedders.name_of(mark.partition(" ")[0])
+    if name is None:
+        raise ConfigError(
+            f"this store holds vectors of embedder {mark}, which is none of AMV's own; "
+            "pass that embedder's object to Memory.open"
+        )
+    return embedders.load(name)
 
 
 def adopt_embedder(store: Store, embedder: Embedder) -> None:

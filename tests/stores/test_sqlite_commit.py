@@ -130,8 +130,11 @@ def test_a_write_that_fails_undoes_itself_and_not_its_neighbours(path: str) -> N
         first = threads.submit(writes.write, slowly)
         failing = [threads.submit(fail, f"bad{i}") for i in range(20)]
         working = [threads.submit(writes.write, put(f"good{i}")) for i in range(20)]
-        for future in (first, *failing, *working):
-            future.result()
+        first.result()
+        for failed in failing:
+            failed.result()
+        for worked in working:
+            worked.result()
 
     assert kept(path) == {"slow", *(f"good{i}" for i in range(20))}
     assert journal.commits < 21
@@ -257,8 +260,8 @@ def test_when_a_commit_fails_all_in_the_group_are_told_that_the_outcome_is_unkno
     journal.refuse = True
 
     with ThreadPoolExecutor(11) as threads:
-        futures = [threads.submit(writes.write, slowly)]
-        futures += [threads.submit(writes.write, put(f"name{i}")) for i in range(10)]
+        works: list[Callable[[Writer], object]] = [slowly, *(put(f"name{i}") for i in range(10))]
+        futures = [threads.submit(writes.write, work) for work in works]
         errors = [future.exception() for future in futures]
 
     assert [type(error) for error in errors] == [OutcomeUnknown] * 11

@@ -69,9 +69,7 @@ def fold(store: SqliteStore) -> int:
     return store.fold(Counted())
 
 
-def test_events_are_folded_once_in_order_in_bounded_batches(
-    store: SqliteStore, path: Path
-) -> None:
+def test_events_are_folded_once_in_order_in_bounded_batches(store: SqliteStore, path: Path) -> None:
     events = [event(i) for i in range(2 * BATCH_MAX + 10)]
     counted = Counted()
     store.log(events[:5])
@@ -95,9 +93,11 @@ def test_events_reach_the_log_soon_without_being_asked(store: SqliteStore, path:
 
 
 def test_logging_writes_nothing_to_the_database(store: SqliteStore, path: Path) -> None:
-    before = [Path(f"{path}{ending}").stat().st_mtime_ns for ending in ("", "-wal")] if Path(
-        f"{path}-wal"
-    ).exists() else [path.stat().st_mtime_ns]
+    before = (
+        [Path(f"{path}{ending}").stat().st_mtime_ns for ending in ("", "-wal")]
+        if Path(f"{path}-wal").exists()
+        else [path.stat().st_mtime_ns]
+    )
 
     store.log([event(i) for i in range(5000)])
     time.sleep(2 * FLUSH_EVERY_S)

@@ -28,7 +28,9 @@ def apply(store: SqliteStore, ns_id: int, held: Held, step: tuple[str, int, int]
     """Run one step on the store and on the model."""
     kind, key, count = step
     if kind == "add":
-        items = [NewPostings(one, {"term": one % 7 + 1}, one % 90) for one in range(key, key + count)]
+        items = [
+            NewPostings(one, {"term": one % 7 + 1}, one % 90) for one in range(key, key + count)
+        ]
         store.write(lambda writer: writer.add_postings(ns_id, items))
         held |= {item.key: (item.counts["term"], item.length) for item in items}
         return

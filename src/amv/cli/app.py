@@ -6,7 +6,6 @@ traceback.
 """
 
 import logging
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -85,12 +84,12 @@ def before_the_command(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `amv` with *arguments*, or the process's own; return the exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    as_json = "--json" in arguments
+    as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     output.survive_any_locale()
     if as_json:
         output.use_utf8()
     command = typer.main.get_command(app)
-    session = Session(os.environ)
+    session = Session()
     try:
         code = command.main(args=arguments, prog_name="amv", standalone_mode=False, obj=session)
         output.flush()

@@ -282,7 +282,7 @@ def get(
 def _fields(item: "Item") -> dict[str, str]:
     shown: dict[str, str] = {}
     for name, value in output.item_json(item).items():
-        if value is None:
+        if value in (None, ""):
             shown[name] = "-"
         elif isinstance(value, str):
             shown[name] = value
@@ -369,6 +369,8 @@ def forget(
 ) -> None:
     """Delete an item, or a whole namespace, for good."""
     options.one_of((item_id is not None, forgets_all), "ID and --all")
+    if forgets_all and as_json and not is_sure:
+        options.refuse("--all", "with --json, which is for programs, it needs --yes")
     name = options.namespace(namespace)
     with session_of(context).open() as memory:
         if item_id is not None:
@@ -380,8 +382,7 @@ def forget(
                 "live items, and all they superseded, for good?"
             )
             if not (is_sure or _agrees(question)):
-                said = "nothing was forgotten; with --yes, nothing is asked"
-                output.report_error("Aborted", said, as_json=as_json)
+                output.remark("nothing was forgotten; with --yes, nothing is asked")
                 raise typer.Exit(1)
             receipt = memory.forget_namespace(name)
         erased = receipt.erased

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 CONTENT_CHARS_MAX = 200
 """How much of a content a table shows."""
 
-_PIPED_WIDTH = 1_000_000
 # Controls, line separators, and the marks that turn the direction of all that follows.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _UNSAFE_IN_BLOCK = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -45,8 +44,11 @@ class PipeClosed(Exception):
 
 def write(text: str) -> None:
     """Write to stdout; raises PipeClosed or OutputFailed."""
+    data = memoryview(text.encode(sys.stdout.encoding, "backslashreplace"))
     with _stdout_errors():
-        sys.stdout.write(text)
+        # With PYTHONUNBUFFERED, the text layer would ignore that only a part was written.
+        while data:
+            data = data[sys.stdout.buffer.write(data) :]
 
 
 def flush() -> None:
@@ -87,8 +89,10 @@ def survive_any_locale() -> None:
 
 
 def to_json(data: object) -> str:
-    """Return one line of JSON."""
-    return json.dumps(data, ensure_ascii=False, allow_nan=False)
+    """Return one line of JSON, for those too who hold U+2028 for the end of one."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False)
+    # Only strings hold such characters, and there an escape means the same.
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def write_json(data: object) -> None:
@@ -200,55 +204,80 @@ def write_table(
     numeric: Sequence[str] = (),
 ) -> None:
     """Write a table; cells may hold anything."""
+    rows = [[visible(cell) for cell in row] for row in rows]
+    console = _terminal()
+    if console is None:
+        _write_aligned([columns, *rows] if has_header else rows, [c in numeric for c in columns])
+        return
     from rich.table import Table
     from rich.text import Text
 
-    console = _console()
     table = Table(box=None, show_header=has_header, pad_edge=False)
     for place, name in enumerate(columns):
         widest = max((len(row[place]) for row in rows), default=0)
-        # Content gives way to what stands before it, such as an id of usual length.
-        is_kept_whole = place < len(columns) - 1 and widest <= console.width // 2
         table.add_column(
             name,
             justify="right" if name in numeric else "left",
             overflow="fold",
-            no_wrap=is_kept_whole or not console.is_terminal,
+            # Content gives way to what stands before it, such as an id of usual length.
+            no_wrap=place < len(columns) - 1 and widest <= console.width // 2,
         )
     for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
+        table.add_row(*(Text(cell) for cell in row))
     _print(console, table)
 
 
 def write_fields(fields: Mapping[str, str]) -> None:
     """Write names and values below each other; values may have several lines."""
+    shown = {name: visible(value, is_block=True) for name, value in fields.items()}
+    console = _terminal()
+    if console is None:
+        lines = [
+            (name if number == 0 else "", line)
+            for name, value in shown.items()
+            for number, line in enumerate(value.split("\n"))
+        ]
+        _write_aligned(lines, (False, False))
+        return
     from rich.table import Table
     from rich.text import Text
 
-    console = _console()
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, value in fields.items():
-        grid.add_row(Text(name, style="dim"), Text(visible(value, is_block=True)))
+    for name, value in shown.items():
+        grid.add_row(Text(name, style="dim"), Text(value))
     _print(console, grid)
 
 
-def _console() -> "Console":
+def _write_aligned(rows: Sequence[Sequence[str]], is_right: Sequence[bool]) -> None:
+    """Write each row as one line, its cells as wide as their columns."""
+    from rich.cells import cell_len
+
+    sizes = [[cell_len(cell) for cell in row] for row in rows]
+    widths = [max(column) for column in zip(*sizes, strict=True)]
+    for row, size in zip(rows, sizes, strict=True):
+        cells = []
+        for cell, has, width, right in zip(row, size, widths, is_right, strict=True):
+            gap = " " * (width - has)
+            cells.append(gap + cell if right else cell + gap)
+        write("  ".join(cells).rstrip(" ") + "\n")
+
+
+def _terminal() -> "Console | None":
+    """Return the terminal that stdout is, None if it is something else."""
+    if not sys.stdout.isatty():
+        return None
     from rich.console import Console
 
-    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
-    return console
+    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
 
 
 def _print(console: "Console", what: object) -> None:
     # Rendered first, so that writing fails in one place, for one reason.
     with console.capture() as captured:
         console.print(what)
-    lines = captured.get().split("\n")
-    write("\n".join(lines if console.is_terminal else [line.rstrip() for line in lines]))
+    write(captured.get())
 
 
 @contextmanager

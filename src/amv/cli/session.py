@@ -6,7 +6,6 @@ more, which `amv --help` has no use for.
 
 import logging
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 class Session:
     """One run of `amv`.  An option that was given wins over the environment."""
 
-    environ: Mapping[str, str]
     db: str | None = None
     embedder: str | None = None
     log_level: str | None = None
@@ -38,7 +36,7 @@ class Session:
             if (value := getattr(self, name)) is not None
         }
         # A command is too short for upkeep, and an import should find what it left.
-        settings = replace(from_environment(self.environ), upkeep_interval_s=None, **given)
+        settings = replace(from_environment(), upkeep_interval_s=None, **given)
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
         logging.getLogger("amv").setLevel(settings.log_level)
         return settings

@@ -191,6 +191,8 @@ def import_items(
 
 
 def _so_far(tally: Tally) -> str:
+    if tally.lines == 0:
+        return "nothing is in yet"
     return (
         f"what comes up to line {tally.lines} is in ({tally.added} added, "
         f"{tally.present} there already, {tally.skipped} skipped), and is passed over next time"

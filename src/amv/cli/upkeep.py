@@ -134,10 +134,7 @@ def reembed(
     if as_json:
         output.write_json({"embedded": count, "embedder": to})
     else:
-        output.write(
-            f"embedded {count} items; the file is now of {to}: "
-            f"open it with --embedder {to}, or AMV_EMBEDDER={to}\n"
-        )
+        output.write(f"embedded {count} items; the file is now of {to}\n")
 
 
 def doctor(

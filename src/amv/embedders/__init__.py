@@ -12,7 +12,23 @@ from amv.errors import InvalidInput
 if TYPE_CHECKING:
     from amv.memory.ports import Embedder
 
+MINILM_ID = "minilm-l6-v2-int8"
+"""The model and its arithmetic; another of either is another embedder."""
+
 NAMES = ("minilm", "hashing", "hashing:<dimension>")
+
+
+def name_of(embedder_id: str) -> str | None:
+    """Return the name under which `load` finds an embedder; None if it is not one of ours.
+
+    >>> name_of("hashing-64"), name_of("somebody-elses")
+    ('hashing:64', None)
+    """
+    if embedder_id == MINILM_ID:
+        return "minilm"
+    if match := re.fullmatch(r"hashing-([0-9]{1,9})", embedder_id):
+        return f"hashing:{match[1]}"
+    return None
 
 
 def load(name: str) -> "Embedder":

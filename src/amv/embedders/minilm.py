@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from amv.embedders import MINILM_ID as MODEL_ID
 from amv.embedders import wordpiece
 from amv.embedders.passages import split
 from amv.errors import EmbedderError
@@ -35,7 +36,6 @@ from amv.errors import EmbedderError
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-MODEL_ID = "minilm-l6-v2-int8"
 MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 DIMENSION = 384
 TOKENS_MAX = 256

@@ -130,6 +130,7 @@ class View:
         self._cells: OrderedDict[int, Members] = OrderedDict()
         self._cells_bytes = 0
         self._rows: OrderedDict[int, Row] = OrderedDict()
+        self._half_life_s = 0.0
 
     @property
     def size_bytes(self) -> int:
@@ -139,6 +140,10 @@ class View:
 
     def follow(self, reader: Reader, row: NamespaceRow) -> None:
         """Bring the view to the state *reader* sees; *row* is the namespace there."""
+        if self._half_life_s != row.half_life_s:
+            # Every value key is another one now.
+            self._rows.clear()
+            self._half_life_s = row.half_life_s
         if self.ns_id == row.ns_id and 0 <= self.version <= row.version:
             if self.version == row.version:
                 return
@@ -236,7 +241,9 @@ class View:
         """Return rows by key, from the cache where they are there."""
         missing = [key for key in keys if key not in self._rows]
         if missing:
-            self._rows.update(reader.rows(missing))
+            # A damaged index must not lead into another namespace.
+            there = reader.rows(missing).items()
+            self._rows.update((key, row) for key, row in there if row.ns_id == self.ns_id)
         found = {key: self._rows[key] for key in keys if key in self._rows}
         while len(self._rows) > _ROWS_MAX:
             self._rows.popitem(last=False)
@@ -301,6 +308,7 @@ class Views:
         That one keeps its cells within the bound.  Adding up is not free: where
         nothing was loaded, one call in TRIM_EVERY does it.
         """
+        last: View | None = None
         with self._lock:
             self._until_trim -= 1
             if self._until_trim and not at_once:
@@ -311,6 +319,7 @@ class Views:
                 _, view = self._views.popitem(last=False)
                 total -= view.size_bytes
             if total > self._bytes_max:
-                view = next(iter(self._views.values()))
-                spare = self._bytes_max - view.size_bytes
-                view.trim_cells(max(self._bytes_max // 4, spare))
+                last = next(iter(self._views.values()))
+        if last is not None:
+            with last.lock:
+                last.trim_cells(self._bytes_max // 4)

@@ -13,7 +13,7 @@ from amv.memory.cells import directions, divide, quantise, unit
 from amv.memory.edit import Edit
 from amv.memory.hot import View
 from amv.memory.item import Namespace
-from amv.memory.ports import PENDING, Floats, Ids, Members, NamespaceRow, Store, Vectors
+from amv.memory.ports import PENDING, Floats, Ids, Members, NamespaceRow, Store, Vectors, Writer
 from amv.memory.settings import CellSettings, MemorySettings
 
 SNAPSHOT_SHARE = 0.2
@@ -40,17 +40,30 @@ def drain(
         waiting = reader.vectors(reader.pending_ids(row.ns_id)[:DRAIN_MAX])
         nearest = view.index.nearest(waiting.matrix) if view.index is not None else None
     drained: int = store.write(
-        lambda tx: _place(Edit.of(tx, namespace, settings, now_s), waiting, nearest)
+        lambda tx: _place(_edit(tx, row.ns_id, settings, now_s), row.version, waiting, nearest)
     )
     return drained
 
 
-def _place(edit: Edit, waiting: Vectors, nearest: Ids | None) -> int:
+def _edit(tx: Writer, ns_id: int, settings: MemorySettings, now_s: float) -> Edit | None:
+    """Begin an edit of the namespace that was looked at, unless it was forgotten since."""
+    row = tx.namespace_by_id(ns_id)
+    return None if row is None else Edit(tx, row, settings, now_s)
+
+
+def _place(edit: Edit | None, version: int, waiting: Vectors, nearest: Ids | None) -> int:
+    if edit is None:
+        return 0
     placements = edit.tx.placements(waiting.ids)
     still = np.asarray([placements.get(i) == PENDING for i in waiting.ids.tolist()], dtype=bool)
     ids, matrix = waiting.ids[still], waiting.matrix[still]
+    if not len(ids):
+        return 0
+    if edit.row.version != version:
+        # An item may have got other content, and with it another vector under the same id.
+        matrix = edit.tx.vectors(ids).matrix
     if nearest is None:
-        if edit.row.cells or not len(ids):
+        if edit.row.cells:
             return 0
         _add_cells(edit, ids, matrix)
         placed = len(ids)
@@ -78,7 +91,7 @@ def _add_cells(edit: Edit, ids: Ids, matrix: Floats) -> None:
 def _extend(edit: Edit, ids: Ids, matrix: Floats, nearest: Ids) -> int:
     """Add each vector to its cell, and split the cells that have grown too large."""
     order = np.argsort(nearest, kind="stable")
-    starts = np.flatnonzero(np.r_[True, np.diff(nearest[order]) != 0]) if len(order) else order
+    starts = np.flatnonzero(np.r_[True, np.diff(nearest[order]) != 0])
     groups = np.split(order, starts[1:])
     cell_ids = nearest[order[starts]]
     present = edit.tx.members(cell_ids)
@@ -114,10 +127,12 @@ def save_index(
             return False
         snapshot, changed = view.index.snapshot(), row.cells_changed
 
-    def keep(edit: Edit) -> None:
+    def keep(edit: Edit | None) -> bool:
+        if edit is None:
+            return False
         edit.tx.put_cell_snapshot(edit.row.ns_id, snapshot)
         edit.add_to_totals(cells_changed=-changed)
         edit.close()
+        return True
 
-    store.write(lambda tx: keep(Edit.of(tx, namespace, settings, now_s)))
-    return True
+    return store.write(lambda tx: keep(_edit(tx, row.ns_id, settings, now_s)))

@@ -19,6 +19,7 @@ from amv.memory.item import (
     Claim,
     Namespace,
     check_id,
+    check_interval,
     check_namespace,
     check_text,
     check_time,
@@ -89,8 +90,10 @@ class Intake:
         self._lock = threading.Lock()
         self._queries: OrderedDict[str, Floats] = OrderedDict()
 
-    def check(self, fields: Mapping[str, object]) -> Request:
+    def check(self, fields: Mapping[str, object], now_s: float) -> Request:
         """Return a checked request, or raise InvalidInput saying what is wrong with it."""
+        if not isinstance(fields, Mapping):
+            raise InvalidInput(f"an item is a mapping of fields, got {type(fields).__name__}")
         if unknown := sorted(fields.keys() - _ADD_KEYS):
             raise InvalidInput(
                 f"unknown field {unknown[0]!r}; an item has {', '.join(sorted(_ADD_KEYS))}"
@@ -106,8 +109,7 @@ class Intake:
             raise InvalidInput(f"pinned must be True or False, got {pinned!r}")
         valid_from_s = check_time(fields.get("valid_from"), "valid_from")
         valid_until_s = check_time(fields.get("valid_until"), "valid_until")
-        if None not in (valid_from_s, valid_until_s) and valid_until_s <= valid_from_s:  # type: ignore[operator]
-            raise InvalidInput("valid_until must be later than valid_from")
+        check_interval(now_s if valid_from_s is None else valid_from_s, valid_until_s)
         trust, vector = fields.get("source_trust"), fields.get("vector")
         return Request(
             namespace=check_namespace(fields["namespace"]),
@@ -174,8 +176,8 @@ class Intake:
         as_of: object,
         cold: bool | None,
         now_s: float,
-    ) -> Query:
-        """Return a checked search; a blank text without a vector has neither vector nor terms."""
+    ) -> Query | None:
+        """Return a checked search; None for a blank text without a vector, which finds nothing."""
         k_max = self._settings.k_max
         if not (isinstance(k, int) and not isinstance(k, bool) and 1 <= k <= k_max):
             raise InvalidInput(f"k must be a whole number from 1 to {k_max} (k_max), got {k!r}")
@@ -185,17 +187,17 @@ class Intake:
             raise InvalidInput(f"cold must be True, False or None, got {cold!r}")
         if text is not None:
             check_text(text, "a query", QUERY_BYTES_MAX, blank_is_fine=True)
-        embedded: Floats | None = None
-        if vector is not None:
-            embedded = self.check_vector(vector)
-        elif text and text.strip():
-            embedded = self.query(text)
+        given = None if vector is None else self.check_vector(vector)
+        node = None if filter is None else filters.parse(filter)
         at_s = check_time(as_of, "as_of")
+        words = (text or "").strip()
+        if given is None and not words:
+            return None
         return Query(
-            vector=embedded,
-            terms=lexical.query_terms(text) if text else [],
+            vector=self.query(words) if given is None else given,
+            terms=lexical.query_terms(words),
             k=k,
-            node=None if filter is None else filters.parse(filter),
+            node=node,
             at_s=now_s if at_s is None else at_s,
             now_s=now_s,
             cold=cold,

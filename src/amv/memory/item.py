@@ -283,6 +283,15 @@ def check_time(moment: object, what: str) -> float | None:
     )
 
 
+def check_interval(valid_from_s: float, valid_until_s: float | None) -> None:
+    """Raise InvalidInput if an item would never be valid."""
+    if valid_until_s is not None and valid_until_s <= valid_from_s:
+        raise InvalidInput(
+            f"valid_until must be later than valid_from ({utc(valid_from_s).isoformat()}), "
+            f"got {utc(valid_until_s).isoformat()}"
+        )
+
+
 def _within_calendar(seconds: float, given: object, what: str) -> float:
     """Return *seconds* as precise as a datetime is, so that what is shown can be passed back."""
     try:

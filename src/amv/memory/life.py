@@ -270,6 +270,8 @@ def _let_go(edit: Edit, row: Row) -> None:
     if row.valid_from_s <= edit.now_s:
         end_superseded(edit, row)
         return
+    # As it is by now: what ends it may just have gone, too.
+    row = edit.tx.rows([row.key])[row.key]
     until_s = None if row.superseded_by is None else row.valid_until_s
     for ended in ended_by(edit.tx, row):
         _put(edit, replace(ended, superseded_by=row.superseded_by, valid_until_s=until_s))
@@ -286,7 +288,7 @@ def change(edit: Edit, row: Row, changed: Row, vectors: Vectors | None) -> Row:
         edit.tx.update(changed)
         edit.change.items.append(row.key)
         edit.wake_at(changed.expires_s)
-        if vectors is not None:
+        if vectors is not None and row.status is Status.SUPERSEDED:
             edit.take_vectors(edit.tx.vector_ids([row.key]), keep=False)
             ids = vectors.ids + row.key * PASSAGES_MAX
             edit.tx.add_vectors(edit.row.ns_id, Vectors(ids, vectors.matrix))
@@ -378,9 +380,7 @@ def refute(edit: Edit, row: Row, by: str | None) -> Row:
         raise Conflict(f"only a live item can be refuted, {row.id!r} is {row.status.value}")
     _let_go(edit, row)
     until_s = edit.now_s if row.valid_until_s is None else min(edit.now_s, row.valid_until_s)
-    refuted = replace(
-        row, superseded_by=by, valid_until_s=until_s, last_verified_s=edit.now_s
-    )
+    refuted = replace(row, superseded_by=by, valid_until_s=until_s, last_verified_s=edit.now_s)
     changed = edit.retire(refuted, status=Status.REFUTED)
     edit.tx.add_history(row.key, HistoryRow(edit.now_s, "refuted", row.content, row.claim))
     return changed
@@ -388,11 +388,12 @@ def refute(edit: Edit, row: Row, by: str | None) -> Row:
 
 def delete(edit: Edit, rows: Sequence[Row]) -> None:
     """Remove items for good: from both indexes, with history, and from the links of others."""
-    for key in [row.key for row in rows]:
-        # The one before it may have changed this one.
-        row = edit.tx.rows([key])[key]
-        if row.status is Status.LIVE:
+    for row in rows:
+        if row.status is Status.LIVE and row.claim is not None:
             _let_go(edit, row)
+    # Read again, since one of them may have ended another.
+    for row in edit.tx.rows([row.key for row in rows]).values():
+        if row.status is Status.LIVE:
             edit.unindex(row, keep_vectors=False)
         else:
             edit.take_vectors(edit.tx.vector_ids([row.key]), keep=False)

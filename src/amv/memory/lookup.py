@@ -59,6 +59,13 @@ def find(
     return rows[0], ns
 
 
+def check_limit(limit: object) -> int:
+    """Return how many items a page may have, or raise InvalidInput."""
+    if isinstance(limit, int) and not isinstance(limit, bool) and 1 <= limit <= PAGE_MAX:
+        return limit
+    raise InvalidInput(f"limit must be 1 to {PAGE_MAX}, got {limit!r}")
+
+
 def page(
     reader: Reader,
     ns: NamespaceRow,
@@ -70,8 +77,6 @@ def page(
     now_s: float,
 ) -> tuple[list[Row], int | None]:
     """Return up to *limit* rows after a key, and the key to go on from; None at the end."""
-    if not (isinstance(limit, int) and 1 <= limit <= PAGE_MAX):
-        raise InvalidInput(f"limit must be 1 to {PAGE_MAX}, got {limit!r}")
     found: list[Row] = []
     while True:
         # One more than asked for tells whether anything follows.

@@ -32,6 +32,8 @@ from amv.memory.value import EventKind, value_at
 CONTEXT_CANDIDATES = 48
 """How many hits `context` tries to pack."""
 
+_NOTHING = SearchResult(hits=(), scanned=searching.Scanned())
+
 
 class MemoryReading:
     """What can be asked of a memory.
@@ -54,7 +56,7 @@ class MemoryReading:
         self._embedder = embedder
         self._settings = settings
         # As precise as a datetime is: an item is found as of the created_at that it shows.
-        self._clock = lambda: utc(clock()).timestamp()
+        self._clock: Callable[[], float] = lambda: utc(clock()).timestamp()
         self._intake = Intake(embedder, settings, new_id)
         self._views = Views(
             lambda: View(embedder.dimension, settings.budget.hot), settings.cache_bytes
@@ -81,6 +83,7 @@ class MemoryReading:
         *status* None lists superseded and refuted ones too.
         """
         name, after_key, now_s = check_namespace(namespace), decode_cursor(cursor), self._clock()
+        lookup.check_limit(limit)
         with self._store.read() as reader:
             ns = reader.namespace(name)
             if ns is None:
@@ -158,18 +161,19 @@ class MemoryReading:
             cold=cold,
             now_s=self._clock(),
         )
-        return self._run(check_namespace(namespace), request)
+        name = check_namespace(namespace)
+        if request is None:
+            with self._store.read():  # which a closed store refuses
+                return _NOTHING
+        return self._run(name, request)
 
     def _run(self, name: Namespace, request: searching.Query) -> SearchResult:
         """Run a checked search and log what it showed."""
-        empty = SearchResult(hits=(), scanned=searching.Scanned())
-        if request.vector is None and not request.terms:
-            return empty
         now_s, view = request.now_s, self._views.of(name)
         with view.lock, self._store.read() as reader:
             ns = reader.namespace(name)
             if ns is None:
-                return empty
+                return _NOTHING
             is_behind = view.ns_id != ns.ns_id or view.version != ns.version
             if is_behind:
                 lookup.check_embedder(reader, self._embedder)

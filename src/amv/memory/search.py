@@ -79,9 +79,9 @@ class SearchResult:
 
 
 class Query(NamedTuple):
-    """One checked request.  *vector* has shape (d,), *terms* are stemmed; either may be absent."""
+    """One checked request.  *vector* has shape (d,), *terms* are stemmed and may be none."""
 
-    vector: Floats | None
+    vector: Floats
     terms: list[str]
     k: int
     node: Node | None
@@ -157,7 +157,7 @@ def run(
     if exact is not None:
         _score_keys(scan, exact)
         scan.everything_scored = True
-    elif query.vector is not None:
+    else:
         _hot(scan)
         _cells(scan)
     if query.at_s < query.now_s:
@@ -184,7 +184,7 @@ def _selected_keys(scan: _Scan) -> list[int] | None:
 
 def _score_keys(scan: _Scan, keys: list[int]) -> None:
     """Score all vectors of *keys* exactly, within what is left of the warm and cold shares."""
-    if scan.query.vector is None or not keys:
+    if not keys:
         return
     budget = scan.settings.budget
     wanted = scan.reader.vector_ids(keys)
@@ -200,7 +200,6 @@ def _score_keys(scan: _Scan, keys: list[int]) -> None:
 
 
 def _hot(scan: _Scan) -> None:
-    assert scan.query.vector is not None
     ids, similarities = scan.view.hot.scan(scan.query.vector, scan.settings.budget.hot)
     scan.note(ids, similarities)
     scan.hot += len(ids)
@@ -209,7 +208,6 @@ def _hot(scan: _Scan) -> None:
 def _cells(scan: _Scan) -> None:
     """Score what is in no cell, then the nearest cells, then, if need be, the next ones."""
     query, view, budget = scan.query, scan.view, scan.settings.budget
-    assert query.vector is not None
     room = budget.warm - scan.rerank_reserve
     # More than the share wait only while a bulk add is being put into cells.
     ids, similarities = view.pending.scan(query.vector, room + budget.cold)
@@ -231,22 +229,25 @@ def _cells(scan: _Scan) -> None:
     room = budget.warm - scan.rerank_reserve - scan.warm
     rest, used = _score_cells(scan, probe.cell_ids, room)
     scan.warm += used
-    if query.cold is False or (query.cold is None and not _is_poor(scan)):
-        return
-    scan.cold_probed = True
-    if not query.cold:
-        further = view.index.probe(query.vector, cells.probes_cold)
-        scan.cold += further.distances
-        done = set(probe.cell_ids[: len(probe.cell_ids) - len(rest)].tolist())
-        rest = np.asarray([i for i in further.cell_ids.tolist() if i not in done], dtype=np.int64)
-    rest, used = _score_cells(scan, rest, budget.cold - scan.cold)
-    scan.cold += used
-    scan.everything_scored = len(rest) == 0 and len(view.index) <= cells.probes_cold
+    scored = len(probe.cell_ids) - len(rest)
+    if query.cold or (query.cold is None and _is_poor(scan)):
+        scan.cold_probed = True
+        # What a probe costs grows a little slower than the number of cells it finds.
+        room = budget.cold - scan.cold
+        affordable = len(probe.cell_ids) * room // max(1, probe.distances)
+        if not query.cold and affordable > len(probe.cell_ids):
+            further = view.index.probe(query.vector, min(affordable, cells.probes_cold))
+            scan.cold += further.distances
+            done = set(probe.cell_ids[:scored].tolist())
+            rest = np.asarray([i for i in further.cell_ids.tolist() if i not in done], np.int64)
+        left, used = _score_cells(scan, rest, budget.cold - scan.cold)
+        scan.cold += used
+        scored += len(rest) - len(left)
+    scan.everything_scored = scored == len(view.index)
 
 
 def _score_cells(scan: _Scan, cell_ids: Ids, room: int) -> tuple[Ids, int]:
     """Score whole cells, nearest first, while they fit; return the cells left, and the count."""
-    assert scan.query.vector is not None
     taken, used = 0, 0
     chosen = []
     for members in scan.view.members(scan.reader, cell_ids):
@@ -282,20 +283,6 @@ def _past(scan: _Scan) -> None:
     if len(keys) > room:
         scan.reasons.append("more superseded items were valid then than the budget allows")
     _score_keys(scan, keys[:room])
-    if scan.query.vector is None and keys:
-        # Words of superseded items are no longer indexed: those items are read and compared.
-        scored = [(key, row) for key, row in scan.reader.rows(keys[:room]).items()]
-        counted = [lexical.term_counts(f"{row.content}\n{row.context}") for _, row in scored]
-        wanted = set(scan.query.terms)
-        share = [len(wanted & counts.keys()) / max(1, len(wanted)) for counts, _ in counted]
-        hits = [(key, s) for (key, _), s in zip(scored, share, strict=True) if s > 0.0]
-        scan.lexical_keys = np.concatenate(
-            [scan.lexical_keys, np.asarray([key for key, _ in hits], dtype=np.int64)]
-        )
-        scan.lexical_scores = np.concatenate(
-            [scan.lexical_scores, np.asarray([s for _, s in hits], dtype=np.float32)]
-        )
-        scan.cold += len(scored)
 
 
 def _lexical(scan: _Scan, allowed: list[int] | None) -> None:
@@ -315,8 +302,6 @@ def _lexical(scan: _Scan, allowed: list[int] | None) -> None:
         kept = np.isin(keys, np.asarray(allowed, dtype=np.int64))
         keys, scores = keys[kept], scores[kept]
     scan.lexical_keys, scan.lexical_scores = keys, scores
-    if query.vector is None:
-        return
     # The best of them are also scored by vector, wherever they are kept.
     place = {key: n for n, key in enumerate(keys[:LEXICAL_VECTORS].tolist())}
     ids = scan.reader.vector_ids(list(place)).tolist()
@@ -328,7 +313,7 @@ def _lexical(scan: _Scan, allowed: list[int] | None) -> None:
 
 def _score_the_rest(scan: _Scan) -> bool:
     """Score every live item, if they are few: expired ones must not crowd them out."""
-    if scan.query.at_s < scan.query.now_s or scan.query.vector is None:
+    if scan.query.at_s < scan.query.now_s:
         return False
     room = max(0, scan.settings.budget.cold - scan.cold)
     keys = scan.reader.matching(scan.row.ns_id, scan.query.node, scan.query.now_s, room + 1)
@@ -349,12 +334,16 @@ class _Candidates(NamedTuple):
 
 
 def _candidates(scan: _Scan, most: int | None) -> _Candidates:
-    """Return what was scored, one entry an item; with *most*, only of that many best vectors."""
+    """Return what was scored, one entry an item.
+
+    With *most*, only of that many best vectors, and of all that share a word with the query.
+    """
     ids = np.concatenate([*scan.ids, np.zeros(0, dtype=np.int64)])
     similarities = np.concatenate([*scan.similarities, np.zeros(0, dtype=np.float32)])
     if most is not None and len(ids) > most:
-        best_first = np.argpartition(-similarities, most)[:most]
-        ids, similarities = ids[best_first], similarities[best_first]
+        wanted = np.isin(owners(ids), scan.lexical_keys)
+        wanted[np.argpartition(-similarities, most)[:most]] = True
+        ids, similarities = ids[wanted], similarities[wanted]
     keys = owners(ids)
     order = np.lexsort((-similarities, keys))
     ids, keys, similarities = ids[order], keys[order], similarities[order]
@@ -438,8 +427,7 @@ def _may_be_shown(row: Row | None, query: Query) -> bool:
 
 def _rescored(scan: _Scan, vector_ids: Ids, rough: Floats) -> Floats:
     """Replace similarities taken from codes by exact ones, as far as the reserve goes."""
-    vector = scan.query.vector
-    if vector is None or scan.view.index is None:
+    if scan.view.index is None:
         return rough
     room = max(0, min(scan.rerank_reserve, scan.settings.budget.warm - scan.warm))
     vectors = scan.reader.vectors(np.sort(vector_ids[vector_ids >= 0][:room]))
@@ -448,4 +436,4 @@ def _rescored(scan: _Scan, vector_ids: Ids, rough: Floats) -> Floats:
     if not len(vectors.ids):
         return rough
     known = vectors.ids[places] == vector_ids
-    return np.where(known, (vectors.matrix @ vector)[places], rough).astype(np.float32)
+    return np.where(known, dots(vectors, scan.query.vector)[places], rough).astype(np.float32)

@@ -7,10 +7,11 @@ transaction begins.
 import builtins
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from amv.errors import Conflict, InvalidInput, ItemNotFound, StoreClosed
+from amv.errors import Conflict, InvalidInput, ItemNotFound, StoreClosed, StoreError
 from amv.memory import indexing, life, lookup, transfer, upkeep
 from amv.memory.edit import Edit
 from amv.memory.hot import IndexDamaged
@@ -22,6 +23,7 @@ from amv.memory.item import (
     Namespace,
     Row,
     Status,
+    check_interval,
     check_namespace,
 )
 from amv.memory.ports import PASSAGES_MAX, NamespaceRow, Vectors, Writer
@@ -69,7 +71,8 @@ class MemoryService(MemoryReading):
         All are checked before the first is written.  They become durable in
         chunks, in order; each chunk wholly or not at all.
         """
-        requests = [self._intake.check(fields) for fields in items]
+        now_s = self._clock()
+        requests = [self._intake.check(fields, now_s) for fields in items]
         added: list[Item] = []
         for start in range(0, len(requests), ADD_CHUNK):
             added += self._add_chunk(requests[start : start + ADD_CHUNK])
@@ -102,6 +105,15 @@ class MemoryService(MemoryReading):
         return Edit.of(tx, namespace, self._settings, now_s)
 
     def _index_if_due(self, ns: NamespaceRow) -> None:
+        # What called this is durable.  A failure here must not say otherwise: what waits
+        # outside the cells is found there, and put away after the next write.
+        with suppress(StoreError):
+            try:
+                self._put_into_cells(ns)
+            except IndexDamaged:
+                self.rebuild_index(ns.name)
+
+    def _put_into_cells(self, ns: NamespaceRow) -> None:
         view = self._views.of(ns.name)
         settings, now_s = self._settings, self._clock()
         while indexing.is_due(ns, settings.cells):
@@ -136,8 +148,10 @@ class MemoryService(MemoryReading):
                 ids = edit.tx.vector_ids([row.key])
                 old = edit.tx.vectors(ids)
                 new = Vectors(old.ids - row.key * PASSAGES_MAX, old.matrix)
-            changed = life.change(edit, row, replace(row, **changes), new)
-            return changed
+            changed = replace(row, **changes)
+            if "valid_until_s" in changes:
+                check_interval(changed.valid_from_s, changed.valid_until_s)
+            return life.change(edit, row, changed, new)
 
         return self._change(item_id, namespace, now_s, work)
 
@@ -206,7 +220,7 @@ class MemoryService(MemoryReading):
             "source_trust": row.source_trust,
             "metadata": dict(row.metadata),
         }
-        new = self._intake.embed([self._intake.check(fields)], now_s)[0]
+        new = self._intake.embed([self._intake.check(fields, now_s)], now_s)[0]
 
         def work(edit: Edit, old: Row) -> Row:
             life.refute(edit, old, new.id)
@@ -257,7 +271,9 @@ class MemoryService(MemoryReading):
 
     def _receipt(self, ids: tuple[str, ...], name: Namespace) -> ForgetReceipt:
         receipt = ForgetReceipt(item_ids=ids, namespace=name, erase=self._store.erase)
-        _ = receipt.erased
+        # Forgotten it is, whatever becomes of its bytes: `erased` tells, and tries again.
+        with suppress(StoreError):
+            _ = receipt.erased
         return receipt
 
     # Moving a memory elsewhere

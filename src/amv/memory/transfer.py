@@ -19,6 +19,7 @@ from amv.errors import Conflict, InvalidInput
 from amv.memory import filters, life
 from amv.memory.edit import Edit
 from amv.memory.item import (
+    NAME_CHARS_MAX,
     Claim,
     Namespace,
     Protection,
@@ -32,7 +33,7 @@ from amv.memory.item import (
     check_trust,
     utc,
 )
-from amv.memory.ports import Floats, HistoryRow, NamespaceRow, Reader, Vectors
+from amv.memory.ports import PASSAGES_MAX, Floats, HistoryRow, NamespaceRow, Reader, Vectors
 from amv.memory.tiers import Tier
 from amv.memory.value import ValueModel, rekey
 
@@ -117,6 +118,8 @@ def _claim_out(claim: Claim | None) -> list[object] | None:
 
 def parsed(data: Mapping[str, Any], *, dimension: int, content_bytes_max: int) -> Restored:
     """Check an exported object.  Raises InvalidInput naming the field that can't be read."""
+    if not isinstance(data, Mapping):
+        raise InvalidInput(f"an exported item is an object, got {type(data).__name__}")
     if data.get("amv") != FORMAT:
         raise InvalidInput(f"an exported item has amv={FORMAT}, got {data.get('amv')!r}")
     try:
@@ -142,31 +145,39 @@ def _parsed(data: Mapping[str, Any], dimension: int, content_bytes_max: int) -> 
         valid_from_s=_moment(data, "valid_from"),
         valid_until_s=check_time(data["valid_until"], "valid_until"),
         expires_s=check_time(data["expires_at"], "expires_at"),
-        source=data["source"],
+        source=_text(data, "source", NAME_CHARS_MAX),
         source_trust=check_trust(data["source_trust"]),
         claim=_claim_in(data["claim"]),
         status=Status(data["status"]),
-        contradicted=bool(data["contradicted"]),
-        pinned=bool(data["pinned"]),
+        contradicted=_flag(data, "contradicted"),
+        pinned=_flag(data, "pinned"),
         metadata=filters.check_metadata(data["metadata"]),
-        supersedes=data["supersedes"],
-        superseded_by=data["superseded_by"],
+        supersedes=_text(data, "supersedes", NAME_CHARS_MAX),
+        superseded_by=_text(data, "superseded_by", NAME_CHARS_MAX),
         last_verified_s=check_time(data["last_verified_at"], "last_verified_at"),
         state=State(
             tier=Tier[state["tier"]],
             protection=Protection[state["protection"]],
             value_key=_finite(state, "value_key"),
-            exposed_count=int(state["exposed_count"]),
-            contributed_count=int(state["contributed_count"]),
+            exposed_count=_count(state, "exposed_count"),
+            contributed_count=_count(state, "contributed_count"),
         ),
     )
+    if not _is_consistent(row):
+        raise InvalidInput(
+            f"an exported item of status {row.status.value!r} and pinned={row.pinned} can't be in "
+            f"tier {row.state.tier.name} with protection {row.state.protection.name}"
+        )
     return Restored(
         namespace=check_namespace(data["namespace"]),
         row=row,
         half_life_s=_finite(state, "half_life_s"),
         history=tuple(
             HistoryRow(
-                _moment(step, "at"), step["event"], step["content"], _claim_in(step["claim"])
+                _moment(step, "at"),
+                check_text(step["event"], "event", NAME_CHARS_MAX),
+                check_text(step["content"], "content", content_bytes_max),
+                _claim_in(step["claim"]),
             )
             for step in data["history"]
         ),
@@ -181,6 +192,36 @@ def _moment(data: Mapping[str, Any], name: str) -> float:
     return moment_s
 
 
+def _text(data: Mapping[str, Any], name: str, bytes_max: int) -> str | None:
+    return None if data[name] is None else check_text(data[name], name, bytes_max)
+
+
+def _flag(data: Mapping[str, Any], name: str) -> bool:
+    flag = data[name]
+    if isinstance(flag, bool):
+        return flag
+    raise InvalidInput(f"{name} must be true or false, got {flag!r:.80}")
+
+
+def _count(data: Mapping[str, Any], name: str) -> int:
+    count = data[name]
+    if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 1 << 63:
+        return count
+    raise InvalidInput(f"{name} must be a whole number from 0, got {count!r:.80}")
+
+
+def _is_consistent(row: Row) -> bool:
+    """Return whether tier, protection and pin are of a kind that the memory itself makes."""
+    tier, protection = row.state.tier, row.state.protection
+    if row.status is not Status.LIVE:
+        return (tier, protection, row.pinned) == (Tier.COLD, Protection.NONE, False)
+    if protection is Protection.NOT_YET_VALID:
+        return tier is Tier.COLD
+    if protection is Protection.NONE:
+        return not row.pinned
+    return tier is Tier.HOT and row.pinned == (protection is Protection.PINNED)
+
+
 def _finite(data: Mapping[str, Any], name: str) -> float:
     number = float(data[name])
     if not np.isfinite(number):
@@ -193,6 +234,8 @@ def _claim_in(parts: Sequence[Any] | None) -> Claim | None:
 
 
 def _vectors_in(texts: Sequence[str], dimension: int) -> Floats:
+    if len(texts) > PASSAGES_MAX:
+        raise InvalidInput(f"an exported item has at most {PASSAGES_MAX} vectors, got {len(texts)}")
     matrix = np.stack([np.frombuffer(base64.b64decode(t, validate=True), "<f4") for t in texts])
     if matrix.shape[1] != dimension or not np.isfinite(matrix).all():
         raise InvalidInput(
@@ -210,11 +253,13 @@ def restore(edit: Edit, items: Sequence[Restored], vectors: Sequence[Vectors]) -
     added = 0
     for item, own in zip(items, vectors, strict=True):
         present = edit.tx.rows_with_id(item.row.id, edit.row.ns_id)
-        if present:
+        if present and present[0].is_expired(edit.now_s):
+            life.delete(edit, present)
+        elif present:
             if present[0].content != item.row.content:
                 raise Conflict(f"an item with id {item.row.id!r} is there with other content")
             continue
-        if item.row.pinned and item.row.status is Status.LIVE:
+        if item.row.pinned:
             life.check_pinned_room(edit, 1)
         row = life.counted(replace(item.row, ns_id=edit.row.ns_id))
         row = replace(row, state=_state(edit.model, item, edit.now_s))
@@ -232,7 +277,9 @@ def restore(edit: Edit, items: Sequence[Restored], vectors: Sequence[Vectors]) -
 def _state(model: ValueModel, item: Restored, now_s: float) -> State:
     """Return the state under this store's half-life; the value as of now stays the same."""
     state = item.row.state
-    if item.half_life_s == model.half_life_s or state.protection is Protection.NOT_YET_VALID:
+    if state.protection is Protection.NOT_YET_VALID:
+        return replace(state, value_key=item.row.valid_from_s)
+    if item.half_life_s == model.half_life_s:
         return state
     old = replace(model, half_life_s=item.half_life_s)
     return replace(state, value_key=rekey(state.value_key, now_s, old, model))

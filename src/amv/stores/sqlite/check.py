@@ -1,8 +1,10 @@
 """What can be wrong with a database, in plain sentences."""
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
+import apsw
 import numpy as np
 
 from amv.memory.ports import PASSAGES_MAX
@@ -14,6 +16,7 @@ Execute = Callable[..., Any]
 
 #: How many problems of one sort are named.
 _NAMED_MAX = 20
+_CHUNKS_AT_ONCE = 4096
 
 _TOTALS = f"""
     SELECT name, live, length, hot, pinned, vectors, pending, cells,
@@ -51,6 +54,11 @@ _COUNTED = (
     (
         "vectors of items that are gone",
         f"SELECT count(*) FROM placement WHERE id / {PASSAGES_MAX} NOT IN (SELECT key FROM item)",
+    ),
+    (
+        "vectors staged for items that are gone",
+        f"SELECT count(*) FROM staged_vector"
+        f" WHERE id / {PASSAGES_MAX} NOT IN (SELECT key FROM item)",
     ),
     (
         "vectors placed in cells that are gone or another namespace's",
@@ -91,8 +99,8 @@ def problems(execute: Execute) -> Iterator[str]:
             if has != should:
                 yield f"namespace {name} says {total} is {has}, but it is {should}"
     for what, statement in _COUNTED:
-        if count := execute(statement).fetchone()[0]:
-            yield f"there are {count} {what}"
+        if found := execute(statement).fetchone()[0]:
+            yield f"there are {found} {what}"
     for what, count in (
         ("vectors that are not in the one cell they are placed in", _misplaced),
         ("postings that lead to an item that is gone", _orphaned_postings),
@@ -102,26 +110,28 @@ def problems(execute: Execute) -> Iterator[str]:
 
 
 def _orphaned_postings(execute: Execute) -> int:
-    keys = np.array([key for (key,) in execute("SELECT key FROM item")], dtype=np.int64)
+    chunks = execute("SELECT base, tail FROM term UNION ALL SELECT first_key, data FROM posting")
     count = 0
-    for base, data in execute(
-        "SELECT base, tail FROM term UNION ALL SELECT first_key, data FROM posting"
-    ):
-        count += int((~np.isin(decode_postings([(base, data)])["key"], keys)).sum())
+    while batch := list(islice(chunks, _CHUNKS_AT_ONCE)):
+        # Of an empty array there is no carray; no item has the key 0.
+        keys = np.unique(np.append(decode_postings(batch)["key"], 0))
+        (known,) = execute(
+            "SELECT count(*) FROM item WHERE key IN carray(?)", (apsw.carray(keys),)
+        ).fetchone()
+        count += len(keys) - 1 - known
     return count
 
 
 def _misplaced(execute: Execute) -> int:
     """Count disagreements between what cells hold and what placements say."""
-    count = 0
-    held = 0
+    held, rightly = 0, 0
     for part_id, data in execute("SELECT id, data FROM cell_part ORDER BY id"):
-        cell_id = part_id // PARTS_MAX
-        for vector_id in decode_members(data).ids.tolist():
-            row = execute("SELECT cell_id FROM placement WHERE id = ?", (vector_id,)).fetchone()
-            if row is None or row[0] != cell_id:
-                count += 1
-            else:
-                held += 1
-    placed = execute("SELECT count(*) FROM placement WHERE cell_id > 0").fetchone()[0]
-    return count + abs(int(placed) - held)
+        ids = decode_members(data).ids.copy()
+        held += len(ids)
+        (found,) = execute(
+            "SELECT count(*) FROM placement WHERE id IN carray(?) AND cell_id = ?",
+            (apsw.carray(ids), part_id // PARTS_MAX),
+        ).fetchone()
+        rightly += int(found)
+    (placed,) = execute("SELECT count(*) FROM placement WHERE cell_id > 0").fetchone()
+    return held - rightly + abs(int(placed) - rightly)

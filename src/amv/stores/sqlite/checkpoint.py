@@ -13,6 +13,7 @@ them; the others are told not to.
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import apsw
 
@@ -25,12 +26,16 @@ _BTREE_PAGES = {2: 12, 5: 12, 10: 8, 13: 8}
 
 _FILE_HEADER_BYTES = 100
 
+CLEANED_BYTES_MAX = 8192 << 24
+"""2^24 pages, 128 GiB; the pages of a larger database are copied as they are."""
+
 
 def cleaned(page: bytes, *, is_first: bool) -> bytes:
     """Return a page with zeros where it says that nothing is.
 
     Any other page (overflow, free list) is returned as it is; such a page
-    begins with the number of another page, whose first byte is 0 up to 128 GB.
+    begins with the number of another page, whose first byte is 0 in a file of
+    up to `CLEANED_BYTES_MAX`.
     Source: https://sqlite.org/fileformat2.html#b_tree_pages
     """
     start = _FILE_HEADER_BYTES if is_first else 0
@@ -47,7 +52,17 @@ def cleaned(page: bytes, *, is_first: bool) -> bytes:
 
 class _CleaningFile(apsw.VFSFile):
     def xWrite(self, data: bytes, offset: int) -> None:
-        super().xWrite(cleaned(data, is_first=offset == 0), offset)
+        # In a larger file the number of a page could pass for the type of one.
+        if max(offset, self.xFileSize()) < CLEANED_BYTES_MAX:
+            data = cleaned(data, is_first=offset == 0)
+        super().xWrite(data, offset)
+
+
+class _LogFile(apsw.VFSFile):
+    def xTruncate(self, size: int) -> None:
+        super().xTruncate(size)
+        # SQLite needs no sync here; but a power loss must not bring back what was erased.
+        self.xSync(apsw.SQLITE_SYNC_FULL)
 
 
 class _CleaningVFS(apsw.VFS):
@@ -59,6 +74,8 @@ class _CleaningVFS(apsw.VFS):
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
         if flags[0] & apsw.SQLITE_OPEN_MAIN_DB:
             return _CleaningFile("", name, flags)
+        if flags[0] & apsw.SQLITE_OPEN_WAL:
+            return _LogFile("", name, flags)
         return apsw.VFSFile("", name, flags)
 
 
@@ -94,14 +111,12 @@ class Checkpointer:
 
     def close(self) -> None:
         """Copy what can be copied and close; the last connection removes the log."""
-        try:
+        # What was committed is safe in the log: the next process copies it, and removes it.
+        with suppress(apsw.Error):
             self.copy_and_truncate()
-        except apsw.Error:
-            # What was committed is safe in the log, and copied by the next process.
-            pass
-        finally:
-            connection, self._connection = self._connection, None
-            if connection is not None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(apsw.Error):
                 connection.close(force=True)
 
     def _run(self, mode: int) -> None:

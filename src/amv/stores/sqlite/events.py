@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from amv.errors import StoreClosed, StoreUnavailable
+from amv.errors import StoreClosed, StoreError, StoreUnavailable
 from amv.memory.ports import Event
 from amv.memory.value import EventKind
 from amv.stores.sqlite.writer import SqliteWriter
@@ -105,24 +105,31 @@ class EventLog:
 
     def fold(self, write: _Write, apply: Callable[[SqliteWriter, Sequence[Event]], None]) -> int:
         """Apply this process's events and those of processes that are gone; count them."""
-        with self._fold_lock:
-            self._seal()
-            count = 0
-            for log in list(self._sealed):
+        try:
+            with self._fold_lock:
+                return self._fold(write, apply)
+        except OSError as error:
+            # How far each log was read is in the database, so nothing is applied twice.
+            raise StoreError(f"the logs of events can't be folded: {error}") from error
+
+    def _fold(self, write: _Write, apply: Callable[[SqliteWriter, Sequence[Event]], None]) -> int:
+        self._seal()
+        count = 0
+        for log in list(self._sealed):
+            count += self._fold_one(log, write, apply)
+            self._remove(log)
+            self._sealed.remove(log)
+        for log in self._orphans():
+            try:
                 count += self._fold_one(log, write, apply)
-                self._remove(log)
-                self._sealed.remove(log)
-            for log in self._orphans():
-                try:
-                    count += self._fold_one(log, write, apply)
-                    self._remove(log, is_closed=False)
-                finally:
-                    log.close()
-            return count
+                self._remove(log, is_closed=False)
+            finally:
+                log.close()
+        return count
 
     def size_bytes(self) -> int:
         """Return how much all logs of this database take."""
-        return sum(path.stat().st_size for path in self._paths() if path.exists())
+        return sum(map(file_bytes, self._paths()))
 
     def close(self) -> None:
         """Write what is left and release the logs, for the next process to fold."""
@@ -224,7 +231,9 @@ class EventLog:
         def fold_batch(writer: SqliteWriter) -> tuple[int, int, int]:
             self._forget_folded(writer)
             offset = writer.event_offset(log.path.name)
-            data = os.pread(log.descriptor, min(size - offset, BATCH_MAX * RECORD_BYTES), offset)
+            # Logs are not synced: after a power loss one may end before what was read of it.
+            left = max(0, size - offset)
+            data = os.pread(log.descriptor, min(left, BATCH_MAX * RECORD_BYTES), offset)
             events = list(_events(data))
             if events:
                 apply(writer, events)
@@ -290,6 +299,14 @@ def _locked(log: _File) -> bool:
     except BlockingIOError:
         return False
     return os.fstat(log.descriptor).st_nlink > 0
+
+
+def file_bytes(path: Path) -> int:
+    """Return how large a file is; 0 if it is not there, or not any more."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _sync_folder(folder: Path) -> None:

@@ -53,6 +53,9 @@ def check_file(path: str) -> None:
         _check(path, *_header_versions(path))
     except apsw.NotADBError as error:
         raise SchemaMismatch(f"{path!r} is not an AMV database: it is no SQLite file") from error
+    except apsw.CorruptError:
+        # A process died while it copied the log into it: only with its log it is whole.
+        return
     except apsw.Error as error:
         raise mapped(error, f"{path!r} could not be read") from error
 

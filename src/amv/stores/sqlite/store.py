@@ -16,7 +16,7 @@ from amv.stores.sqlite.check import problems
 from amv.stores.sqlite.checkpoint import VFS, Checkpointer, register_vfs
 from amv.stores.sqlite.committer import Committer
 from amv.stores.sqlite.connection import Synchronous, check_library, connect, mapped
-from amv.stores.sqlite.events import EventLog
+from amv.stores.sqlite.events import EventLog, file_bytes
 from amv.stores.sqlite.migrate import check_file, check_schema, migrate
 from amv.stores.sqlite.pool import ReaderPool, Snapshot
 
@@ -145,8 +145,7 @@ class SqliteStore:
         """Return how much the database and its logs take on disk."""
         self._check_open()
         files = [Path(self.path + ending) for ending in ("", "-wal", "-shm")]
-        database = sum(file.stat().st_size for file in files if file.exists())
-        return database + self._events.size_bytes()
+        return sum(map(file_bytes, files)) + self._events.size_bytes()
 
     def check(self) -> list[str]:
         """Return what is wrong: the file itself, totals, and what should refer to what."""

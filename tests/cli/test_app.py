@@ -1,0 +1,352 @@
+"""What all commands share: settings, exit codes, errors, streams, and the page about them."""
+
+import contextlib
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+import amv as package
+from amv.cli.app import app
+from tests.cli.conftest import SRC, Cli
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+ARGUMENTS = {
+    "add": ["text", "-n", "a"],
+    "search": ["text", "-n", "a"],
+    "context": ["text", "-n", "a"],
+    "list": ["-n", "a"],
+    "get": ["x", "-n", "a"],
+    "update": ["x", "-n", "a", "--trust", "0.5"],
+    "forget": ["x", "-n", "a"],
+    "stats": [],
+    "sweep": [],
+    "import": ["f"],
+    "export": [],
+    "reembed": ["hashing:64"],
+    "doctor": [],
+}
+
+
+def test_every_command_is_run_below() -> None:
+    assert set(COMMANDS) == set(ARGUMENTS)
+
+
+def named(command: Any) -> list[str]:
+    """Return the names of a command's options."""
+    return [
+        name
+        for parameter in command.params
+        if parameter.param_type_name == "option"
+        for name in (*parameter.opts, *parameter.secondary_opts)
+        if name != "--help"
+    ]
+
+
+def section(title: str) -> str:
+    """Return the part of the page below the heading that begins with *title*."""
+    found = re.search(rf"^{title}.*?$(.*?)(?=^##|\Z)", PAGE.read_text("utf-8"), re.M | re.S)
+    assert found, f"docs/reference/cli.md has no heading {title!r}"
+    return found[1]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_and_option_is_documented(command: str) -> None:
+    text = section(f"### `amv {command}\\b") + section("## Every command")
+
+    missing = [o for o in named(COMMANDS[command]) if not re.search(rf"`{o}[ `]", text)]
+    assert not missing, f"docs/reference/cli.md doesn't say what {missing} of {command} does"
+
+
+def test_every_option_before_the_command_is_documented() -> None:
+    text = section("# Command line")
+
+    assert [
+        o for o in named(typer.main.get_command(app)) if not re.search(rf"`{o}[ `]", text)
+    ] == []
+
+
+def test_every_documented_command_and_option_exists() -> None:
+    text = PAGE.read_text("utf-8")
+    known = {name for command in COMMANDS.values() for name in named(command)}
+    known |= {*named(typer.main.get_command(app)), "--help", "--"}
+
+    assert set(re.findall(r"### `amv (\w+)", text)) == set(COMMANDS)
+    assert set(re.findall(r"`(--[a-z-]*)", text)) <= known
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_speaks_json_in_success_and_in_failure(amv: Cli, command: str) -> None:
+    amv("add", "text", "-n", "a", "--id", "x")
+    (amv.folder / "f").write_text('{"content": "x", "namespace": ["a"]}\n', "utf-8")
+
+    done = amv(command, *ARGUMENTS[command], "--json")
+    missing = amv("--db", "nowhere/x.db", command, *ARGUMENTS[command], "--json")
+    misused = amv(command, *ARGUMENTS[command], "--json", "--no-such-option")
+
+    assert (done.code, done.err) == (0, "")
+    assert all(isinstance(line, dict) for line in done.lines)
+    assert done.lines
+    assert (missing.code, missing.out) == (1, "")
+    assert missing.error["type"] == "ConfigError"
+    assert set(missing.error) == {"type", "message"}
+    assert (misused.code, misused.out, misused.error["type"]) == (2, "", "UsageError")
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"add", "import"}))
+def test_a_mistyped_file_is_an_error_and_no_empty_memory(amv: Cli, command: str) -> None:
+    run = amv("--db", "mistyped.db", command, *ARGUMENTS[command])
+
+    assert run.code == 1
+    assert run.err.startswith("amv: there is no database 'mistyped.db'; name one with --db")
+    assert list(amv.folder.iterdir()) == []
+
+
+def test_nothing_is_kept_in_a_memory_that_ends_with_the_command(amv: Cli) -> None:
+    run = amv("--db", ":memory:", "add", "text", "-n", "a")
+
+    assert run.code == 1
+    assert ":memory:" in run.err
+
+
+def test_options_win_over_the_environment(amv: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMV_DB", "from-environment.db")
+    monkeypatch.setenv("AMV_EMBEDDER", "hashing:32")
+
+    assert amv("add", "text", "-n", "a").code == 0
+    assert amv("stats", "--json").json["dimension"] == 32
+    assert amv("--db", "given.db", "--embedder", "hashing:64", "add", "x", "-n", "a").code == 0
+    assert amv("--db", "given.db", "--embedder", "hashing:64", "stats").code == 0
+    assert {"from-environment.db", "given.db"} <= {file.name for file in amv.folder.iterdir()}
+
+
+def test_a_bad_environment_is_named(amv: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMV_LOG_LEVEL", "loud")
+
+    run = amv("add", "text", "-n", "a", "--json")
+
+    assert (run.code, run.error["type"]) == (1, "ConfigError")
+    assert "AMV_LOG_LEVEL" in run.error["message"]
+
+
+def test_an_unknown_embedder_is_an_error(amv: Cli) -> None:
+    run = amv("--embedder", "word2vec", "add", "text", "-n", "a", "--json")
+
+    assert (run.code, run.error["type"]) == (1, "InvalidInput")
+    assert list(amv.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "command"),
+        (["fly"], "'fly'"),
+        (["--log-level", "loud", "stats"], "--log-level"),
+        (["add"], "CONTENT"),
+        (["add", "x", "y", "-n", "a"], "y"),
+        (["stats", "--db", "x.db"], "--db stands before the command: amv --db ... stats"),
+    ],
+)
+def test_a_usage_error_is_one_line_that_says_where_to_look(
+    amv: Cli, arguments: list[str], says: str
+) -> None:
+    run = amv(*arguments)
+
+    assert (run.code, run.out) == (2, "")
+    (line,) = run.err.splitlines()
+    assert says in line
+    assert "--help" in line
+
+
+def test_an_error_of_ours_is_one_line_and_its_origin_only_for_debugging(amv: Cli) -> None:
+    amv("add", "text", "-n", "a")
+
+    plain = amv("get", "nowhere", "-n", "a")
+    debugged = amv("--log-level", "debug", "get", "nowhere", "-n", "a")
+
+    assert len(plain.err.splitlines()) == 1
+    assert "Traceback" in debugged.err
+    assert debugged.err.endswith(plain.err)
+
+
+def test_an_error_of_another_kind_keeps_its_traceback(
+    amv: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a bug, and hiding where it came from would help nobody."""
+    amv("add", "text", "-n", "a")
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(package.Memory, "stats", broken)
+    with pytest.raises(ZeroDivisionError):
+        amv("stats")
+
+
+def test_ctrl_c_ends_with_130(amv: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    amv("add", "text", "-n", "a")
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(package.Memory, "stats", stopped)
+    run = amv("stats")
+
+    assert (run.code, run.out, run.err) == (130, "", "")
+
+
+def test_the_version_is_that_of_the_package(amv: Cli) -> None:
+    assert amv("--version").out == f"amv {package.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_is_there_without_a_memory_or_a_sound_environment(
+    amv: Cli, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("AMV_LOG_LEVEL", "loud")
+
+    run = amv(*command.split(), "--help")
+
+    assert run.code == 0
+    assert run.out.startswith(f"Usage: amv {command}")
+
+
+def test_the_command_line_loads_nothing_heavy_before_a_command_runs() -> None:
+    """Help and errors should not wait for numpy, a model or a table library."""
+    code = (
+        "import sys, types\n"
+        "package = types.ModuleType('amv')\n"
+        f"package.__path__ = [{str(SRC / 'amv')!r}]\n"
+        "package.__version__ = ''\n"
+        "sys.modules['amv'] = package\n"
+        "from amv.cli import main\n"
+        "assert main(['add', '--help']) == 0\n"
+        "heavy = {'numpy', 'onnxruntime', 'apsw', 'rich', 'usearch', 'amv.wiring', 'amv.config'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    environ = os.environ | {"PYTHONPATH": str(SRC)}
+
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=environ, check=True, capture_output=True, text=True
+    )
+
+    assert run.stderr == "[]\n"
+
+
+# streams of a real process
+
+
+def on_a_terminal(amv: Cli, width: int, *arguments: str) -> str:
+    """Return what a terminal of *width* columns gets to see of a run."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "amv", *arguments],
+        env=os.environ | {"PYTHONPATH": str(SRC), "COLUMNS": str(width), "TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError), process:
+        # Linux ends a terminal that nobody writes to any more with an error.
+        while got := os.read(ours, 4096):
+            seen += got
+    os.close(ours)
+    assert process.wait() == 0, seen
+    return seen.decode()
+
+
+def test_a_terminal_gets_tables_that_fit_and_ids_that_are_whole(amv: Cli) -> None:
+    usual = amv("add", "text \x1b[31m" + "word " * 50, "-n", "a", "--json").json["id"]
+    amv("add", "text", "-n", "a", "--id", "i" * 200)
+
+    for arguments in (
+        ["search", "text", "-n", "a"],
+        ["list", "-n", "a"],
+        ["get", usual, "-n", "a"],
+    ):
+        seen = on_a_terminal(amv, 80, *arguments)
+        # What is left without styles.
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", seen)
+        assert "\x1b" not in plain
+        assert max(len(line) for line in plain.splitlines()) <= 80
+        assert usual in plain
+        assert "text \\x1b[31m" in plain
+        if arguments[0] != "get":
+            assert "".join(re.findall(r"^i+(?=[ \r])", plain, re.M)) == "i" * 200
+
+
+def test_a_terminal_sees_an_import_move_on_and_what_it_skips(amv: Cli) -> None:
+    lines = "".join(json.dumps({"content": f"n {n}"}) + "\nnonsense\n" for n in range(3))
+    (amv.folder / "f").write_text(lines, "utf-8")
+
+    seen = on_a_terminal(amv, 80, "import", "f", "-n", "a", "--skip-bad")
+
+    assert "importing" in seen
+    assert "skipped line 2" in seen
+    assert "6 lines: 3 items added" in seen
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_seen_enough_is_no_error(amv: Cli, unbuffered: str) -> None:
+    lines = "".join(json.dumps({"content": f"n {n} " + "x" * 500}) + "\n" for n in range(1000))
+    amv("import", "-", "-n", "a", stdin=lines)
+
+    for arguments in (["export"], ["list", "-n", "a", "--all"]):
+        with amv.start(*arguments, environ={"PYTHONUNBUFFERED": unbuffered}) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline()
+            process.stdout.close()
+            said = process.stderr.read()
+        assert (process.returncode, said) == (141, b"")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_output_that_cannot_be_written_is_an_error(amv: Cli) -> None:
+    amv("add", "text", "-n", "a")
+
+    with open("/dev/full", "wb") as full:
+        run = subprocess.run(
+            [sys.executable, "-m", "amv", "export", "--json"],
+            env=os.environ | {"PYTHONPATH": str(SRC)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+
+    assert run.returncode == 1
+    assert json.loads(run.stderr)["error"]["type"] == "OutputFailed"
+
+
+def test_any_locale_will_do(amv: Cli) -> None:
+    """JSON is UTF-8 whatever the locale; for people, what it lacks is shown as an escape."""
+    amv("add", "café 🏛", "-n", "a", "--id", "x")
+    ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+
+    said = {}
+    for arguments in (["export"], ["get", "x", "-n", "a", "--json"], ["get", "x", "-n", "a"]):
+        with amv.start(*arguments, environ=ascii_only) as process:
+            out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        said[" ".join(arguments)] = out
+
+    assert json.loads(said["export"])["content"] == "café 🏛"
+    assert "café 🏛".encode() in said["get x -n a --json"]
+    assert b"caf\\xe9 \\U0001f3db" in said["get x -n a"]
+
+
+def test_python_m_amv_is_the_command_line(amv: Cli) -> None:
+    with amv.start("--version") as process:
+        out, _ = process.communicate(timeout=60)
+
+    assert (process.returncode, out.decode()) == (0, f"amv {package.__version__}\n")

@@ -1,0 +1,598 @@
+"""The commands about items: what they take, say, refuse, and keep apart."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+EMOJI = "Alice 👩🏽‍🚀 moved to Rome 🏛️"
+HEBREW = "אליס גרה ברומא (since ٢٠٢٤)"
+CONTROLS = "red \x1b[31m\x07 \u202e turned\r [bold]x[/bold] :smile:\nnext\tline"
+HOSTILE = ["' OR 1=1 --", '"; DROP', "%", "*", "_", "x' OR '1'='1", "../..", "a\\b", "-n"]
+
+
+def added(amv: Cli, content: str, *options: str, namespace: str = "alice") -> str:
+    run = amv("add", "-n", namespace, "--json", *options, "--", content)
+    assert run.code == 0, run.err
+    return str(run.json["id"])
+
+
+# add
+
+
+def test_add_keeps_every_field_it_is_given(amv: Cli) -> None:
+    run = amv(
+        *("add", "Alice lives in Rome", "-n", "team/alice", "--json", "--id", "x1"),
+        *("--claim", "alice", "city", "Rome", "--source", "user", "--trust", "0.9"),
+        *("--metadata", '{"city": "Rome", "tags": ["a", 1, null]}', "--context", "home address"),
+        *("--valid-from", "2020-01-01", "--valid-until", "2999-01-01T00:00:00+02:00"),
+        *("--expires-at", "32503680000", "--pinned"),
+    )
+
+    assert run.code == 0
+    got = amv("get", "x1", "-n", "team/alice", "--json").json
+    assert got == run.json | {"value": got["value"]}
+    assert got["namespace"] == ["team", "alice"]
+    assert got["claim"] == ["alice", "city", "Rome"]
+    assert (got["source"], got["source_trust"]) == ("user", 0.9)
+    assert got["metadata"] == {"city": "Rome", "tags": ["a", 1, None]}
+    assert got["context"] == "home address"
+    assert got["valid_from"] == "2020-01-01T00:00:00+00:00"
+    assert got["valid_until"] == "2998-12-31T22:00:00+00:00"
+    assert got["expires_at"] == "3000-01-01T00:00:00+00:00"
+    assert (got["pinned"], got["tier"], got["status"]) == (True, "HOT", "live")
+
+
+@pytest.mark.parametrize("content", [EMOJI, HEBREW, CONTROLS, "-5 degrees", "--json"])
+def test_any_text_comes_back_as_it_was(amv: Cli, content: str) -> None:
+    item_id = added(amv, content)
+
+    assert amv("get", item_id, "-n", "alice", "--json").json["content"] == content
+
+
+def test_add_reads_stdin_without_the_line_break_at_its_end(amv: Cli) -> None:
+    run = amv("add", "-n", "alice", "--json", "-", stdin=f"{EMOJI}\nsecond\n\n")
+
+    assert run.json["content"] == f"{EMOJI}\nsecond\n"
+
+
+def test_add_refuses_an_argument_that_is_no_text(amv: Cli) -> None:
+    with amv.start("add", "-n", "alice", "\udcff") as process:
+        _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert b"well-formed Unicode" in err
+
+
+def test_add_refuses_stdin_that_is_no_text(amv: Cli) -> None:
+    run = amv("add", "-n", "alice", "-", stdin=b"\xff\xfe")
+
+    assert run.code == 2
+    assert "UTF-8" in run.err
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("Rome", "Rome"), ("5", 5), ("2.5", 2.5), ("true", True), ("null", None), ('"5"', "5")],
+)
+def test_a_claim_value_is_json_where_it_reads_as_json(amv: Cli, text: str, value: object) -> None:
+    item_id = added(amv, "a claim", "--claim", "s", "a", text)
+
+    assert amv("get", item_id, "-n", "alice", "--json").json["claim"] == ["s", "a", value]
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "[", "-"])
+def test_a_claim_value_that_is_no_json_is_text(amv: Cli, text: str) -> None:
+    item_id = added(amv, "a claim", "--claim", "s", "a", text)
+
+    assert amv("get", item_id, "-n", "alice", "--json").json["claim"] == ["s", "a", text]
+
+
+def test_add_says_what_a_claim_supersedes_or_contradicts(amv: Cli) -> None:
+    added(amv, "in Rome", "--id", "old", "--claim", "alice", "city", "Rome", "--trust", "0.8")
+
+    newer = amv(
+        *("add", "in Lisbon", "-n", "alice", "--id", "new"),
+        *("--claim", "alice", "city", "Lisbon", "--trust", "0.8"),
+    )
+    doubtful = amv(
+        *("add", "in Oslo", "-n", "alice", "--claim", "alice", "city", "Oslo", "--trust", "0.1"),
+    )
+
+    assert newer.out == "new is in alice, and supersedes old\n"
+    assert "contradicts" in doubtful.out
+
+
+def test_adding_the_same_id_again_changes_nothing_unless_it_says_something_else(
+    amv: Cli,
+) -> None:
+    added(amv, "the text", "--id", "x")
+
+    again = amv("add", "-n", "alice", "--id", "x", "the text")
+    other = amv("add", "-n", "alice", "--id", "x", "another text", "--json")
+
+    assert again.code == 0
+    assert (other.code, other.error["type"]) == (1, "Conflict")
+    assert amv("stats", "--json").json["live"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--metadata", "[1]"], "JSON object"),
+        (["--metadata", "{'a': 1}"], "need JSON"),
+        (["--metadata", '{"a": NaN}'], "NaN"),
+        (["--metadata", "[" * 100_000], "nested"),
+        (["--trust", "much"], "--trust"),
+        (["--claim", "s", "a"], "--claim"),
+        (["--colour", "red"], "--colour"),
+        (["-n", '["a", 1]'], "array of strings"),
+        (["-n", '["a'], "need JSON"),
+    ],
+)
+def test_add_refuses_what_it_cannot_read_as_a_usage_error(
+    amv: Cli, options: list[str], says: str
+) -> None:
+    run = amv("add", "x", "-n", "alice", *options)
+
+    assert run.code == 2
+    assert says in run.err
+    assert len(run.err.splitlines()) == 1
+    assert not Path("amv.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "kind"),
+    [
+        (" ", [], "InvalidInput"),
+        ("x", ["--trust", "1.5"], "InvalidInput"),
+        ("x", ["--trust", "nan"], "InvalidInput"),
+        ("x", ["--expires-at", "tomorrow"], "InvalidInput"),
+        ("x", ["--expires-at", "1e300"], "InvalidInput"),
+        ("x", ["--valid-from", "2020-01-02", "--valid-until", "2020-01-01"], "InvalidInput"),
+        ("x", ["--claim", "s", "a", "[1]"], "InvalidInput"),
+        ("x", ["--claim", "", "a", "1"], "InvalidInput"),
+        ("x", ["--id", " "], "InvalidInput"),
+        ("x", ["-n", "a//b"], "InvalidNamespace"),
+        ("x", ["-n", ""], "InvalidNamespace"),
+        ("x", ["-n", "[]"], "InvalidNamespace"),
+        ("x", ["-n", "1/2/3/4/5/6/7/8/9"], "InvalidNamespace"),
+    ],
+)
+def test_add_passes_on_what_the_memory_refuses(
+    amv: Cli, content: str, options: list[str], kind: str
+) -> None:
+    run = amv("add", content, "-n", "alice", "--json", *options)
+
+    assert (run.code, run.out) == (1, "")
+    assert run.error["type"] == kind
+
+
+# search and context
+
+
+def test_search_finds_ranks_and_counts(amv: Cli) -> None:
+    best = added(amv, "Alice prefers window seats on trains")
+    added(amv, "Bob likes cats")
+
+    result = amv("search", "window seats", "-n", "alice", "-k", "1", "--json").json
+
+    (hit,) = result["hits"]
+    assert hit["item"]["id"] == best
+    assert 0 < hit["similarity"] <= 1
+    parts = result["scanned"]
+    assert parts["total"] == parts["hot"] + parts["warm"] + parts["cold"] + parts["postings"] > 0
+    assert (result["complete"], result["reason"]) == (True, "")
+
+
+def test_search_shows_a_table_and_what_it_cost(amv: Cli) -> None:
+    item_id = added(amv, EMOJI)
+
+    header, row, cost = amv("search", "Rome", "-n", "alice").out.splitlines()
+
+    assert header.split() == ["id", "rank", "similarity", "tier", "value", "content"]
+    assert row.startswith(item_id)
+    assert row.endswith(EMOJI)
+    assert cost.startswith("1 found; scanned ")
+    assert cost.endswith("; complete")
+
+
+def test_search_filters_by_metadata_and_moment(amv: Cli) -> None:
+    rome = added(amv, "a city of hills", "--metadata", '{"city": "Rome", "n": 3}')
+    added(amv, "a city of hills", "--metadata", '{"city": "Lisbon", "n": 9}')
+    added(amv, "a city to be", "--valid-from", "2999-01-01")
+
+    def found(*options: str) -> list[str]:
+        run = amv("search", "city", "-n", "alice", "--json", *options)
+        return [hit["item"]["id"] for hit in run.json["hits"]]
+
+    assert len(found()) == 2
+    assert found("--filter", '{"city": "Rome"}') == [rome]
+    assert found("--filter", '{"n": {"lt": 5}}') == [rome]
+    assert len(found("--as-of", "2999-06-01", "--cold")) == 3
+    assert found("--as-of", "1990-01-01", "--no-cold") == []
+
+
+def test_a_blank_query_finds_nothing(amv: Cli) -> None:
+    added(amv, "something")
+
+    run = amv("search", "  ", "-n", "alice")
+
+    assert run.code == 0
+    assert run.out.startswith("0 found; scanned 0")
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["-k", "0"], 1),
+        (["-k", "many"], 2),
+        (["--filter", "{"], 2),
+        (["--filter", '"x"'], 2),
+        (["--filter", '{"n": {"above": 3}}'], 1),
+        (["--as-of", "yesterday"], 1),
+    ],
+)
+def test_search_refuses_bad_options(amv: Cli, options: list[str], code: int) -> None:
+    added(amv, "something")
+
+    run = amv("search", "x", "-n", "alice", "--json", *options)
+
+    assert run.code == code
+    assert run.error["message"]
+
+
+def test_context_packs_a_block_and_counts_it_as_used(amv: Cli) -> None:
+    item_id = added(amv, "Alice is allergic to peanuts")
+
+    block = amv("context", "dinner for Alice", "-n", "alice", "--json").json
+    shown = amv("context", "dinner for Alice", "-n", "alice")
+
+    assert block["item_ids"] == [item_id]
+    assert block["tokens"] > 0
+    assert shown.out == block["text"] + "\n"
+    got = amv("get", item_id, "-n", "alice", "--json").json
+    assert got["contributed_count"] == 2
+
+
+def test_context_of_nothing_is_an_empty_block(amv: Cli) -> None:
+    added(amv, "something")
+
+    run = amv("context", "x", "-n", "nobody")
+
+    assert (run.code, run.out, run.err) == (0, "", "0 items, 0 tokens\n")
+
+
+def test_context_refuses_a_budget_of_nothing(amv: Cli) -> None:
+    added(amv, "something")
+
+    assert amv("context", "x", "-n", "alice", "--token-budget", "0").code == 1
+
+
+# list and get
+
+
+def test_list_pages_through_a_namespace(amv: Cli) -> None:
+    ids = [added(amv, f"item {n}") for n in range(5)]
+
+    first = amv("list", "-n", "alice", "--limit", "2", "--json")
+    cursor = json.loads(first.err)["cursor"]
+    second = amv("list", "-n", "alice", "--limit", "2", "--cursor", cursor, "--json")
+    last = amv("list", "-n", "alice", "--cursor", json.loads(second.err)["cursor"], "--json")
+
+    pages = [*first.lines, *second.lines, *last.lines]
+    assert [item["id"] for item in pages] == ids
+    assert last.err == ""
+
+
+def test_list_all_goes_through_every_page(amv: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [added(amv, f"item {n}") for n in range(5)]
+    monkeypatch.setattr("amv.cli.items.LIST_PAGE", 2)
+
+    run = amv("list", "-n", "alice", "--all", "--json")
+    table = amv("list", "-n", "alice", "--all")
+
+    assert [item["id"] for item in run.lines] == ids
+    assert [row.split()[0] for row in table.out.splitlines()] == ["id", *ids]
+    assert run.err == table.err == ""
+
+
+def test_list_chooses_by_source_and_status(amv: Cli) -> None:
+    added(amv, "in Rome", "--id", "old", "--claim", "a", "city", "Rome", "--source", "user")
+    added(amv, "in Oslo", "--id", "new", "--claim", "a", "city", "Oslo", "--source", "mail")
+
+    def listed(*options: str) -> list[str]:
+        return [item["id"] for item in amv("list", "-n", "alice", "--json", *options).lines]
+
+    assert listed() == ["new"]
+    assert listed("--status", "superseded") == ["old"]
+    assert listed("--status", "refuted") == []
+    assert listed("--status", "all") == ["old", "new"]
+    assert listed("--status", "all", "--source", "user") == ["old"]
+    assert listed("--source", "nobody") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [(["--cursor", "x"], 1), (["--limit", "0"], 1), (["--status", "dead"], 2)],
+)
+def test_list_refuses_bad_options(amv: Cli, options: list[str], code: int) -> None:
+    added(amv, "something")
+
+    assert amv("list", "-n", "alice", *options).code == code
+
+
+def test_get_shows_every_field_of_an_item(amv: Cli) -> None:
+    item_id = added(amv, "first line\nsecond line", "--metadata", '{"a": "é"}')
+
+    shown = amv("get", item_id, "-n", "alice").out
+    fields = amv("get", item_id, "-n", "alice", "--json").json
+
+    for name in fields:
+        assert f"\n{name} " in f"\n{shown}"
+    assert "first line\n" in shown
+    assert '{"a": "é"}' in shown
+
+
+def test_get_tells_the_history_of_a_claim(amv: Cli) -> None:
+    added(amv, "in Rome", "--id", "old", "--claim", "a", "city", "Rome")
+    added(amv, "in Oslo", "--id", "new", "--claim", "a", "city", "Oslo")
+
+    entries = amv("get", "new", "-n", "alice", "--history", "--json").json["history"]
+    shown = amv("get", "new", "-n", "alice", "--history").out
+
+    assert [(entry["item_id"], entry["event"]) for entry in entries] == [
+        ("old", "added"),
+        ("old", "superseded"),
+        ("new", "added"),
+    ]
+    assert entries[0]["claim"] == ["a", "city", "Rome"]
+    assert "superseded" in shown
+
+
+def test_get_of_an_absent_or_expired_item_is_an_error(amv: Cli) -> None:
+    added(amv, "something", "--id", "gone", "--expires-at", "2020-01-01")
+
+    for item_id in ("gone", "never"):
+        run = amv("get", item_id, "-n", "alice", "--json")
+        assert (run.code, run.error["type"]) == (1, "ItemNotFound")
+
+
+# update
+
+
+def test_update_changes_what_it_is_told_and_nothing_else(amv: Cli) -> None:
+    item_id = added(amv, "the old text", "--expires-at", "2999-01-01", "--trust", "0.7")
+    before = amv("get", item_id, "-n", "alice", "--json").json
+
+    run = amv(
+        *("update", item_id, "-n", "alice", "--json", "--content", "the new text"),
+        *("--metadata", '{"k": 1}', "--expires-at", "none", "--context", "more"),
+    )
+
+    changed = {
+        "content": "the new text",
+        "metadata": {"k": 1},
+        "expires_at": None,
+        "context": "more",
+    }
+    assert run.json == before | changed | {"value": run.json["value"]}
+    found = amv("search", "new", "-n", "alice", "--json").json["hits"]
+    assert [hit["item"]["id"] for hit in found] == [item_id]
+    history = amv("get", item_id, "-n", "alice", "--history", "--json").json["history"]
+    assert [entry["content"] for entry in history] == ["the old text", "the old text"]
+
+
+def test_update_pins_and_releases(amv: Cli) -> None:
+    item_id = added(amv, "something")
+
+    assert amv("update", item_id, "-n", "alice", "--pinned", "--json").json["pinned"]
+    assert not amv("update", item_id, "-n", "alice", "--no-pinned", "--json").json["pinned"]
+
+
+def test_update_reads_stdin(amv: Cli) -> None:
+    item_id = added(amv, "something")
+
+    run = amv("update", item_id, "-n", "alice", "--content", "-", "--json", stdin="from stdin\n")
+
+    assert run.json["content"] == "from stdin"
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ([], 1),
+        (["--content", " "], 1),
+        (["--trust", "2"], 1),
+        (["--metadata", "7"], 2),
+        (["--pinned", "--trust", "0.5"], 2),
+        (["--claim", "a", "b", "c"], 2),
+    ],
+)
+def test_update_refuses_and_leaves_the_item_alone(amv: Cli, options: list[str], code: int) -> None:
+    item_id = added(amv, "something")
+    before = amv("export").out
+
+    assert amv("update", item_id, "-n", "alice", *options).code == code
+    assert amv("export").out == before
+
+
+# forget
+
+
+def test_forget_leaves_no_byte_of_an_item(amv: Cli) -> None:
+    canary = "xylophone-4711"
+    item_id = added(amv, f"the {canary} is here")
+    added(amv, "another")
+
+    run = amv("forget", item_id, "-n", "alice", "--json")
+
+    assert run.json == {
+        "forgotten": 1,
+        "item_ids": [item_id],
+        "namespace": ["alice"],
+        "erased": True,
+    }
+    assert amv("get", item_id, "-n", "alice").code == 1
+    for file in amv.folder.iterdir():
+        assert canary.encode() not in file.read_bytes()
+
+
+def test_forget_all_asks_first(amv: Cli) -> None:
+    added(amv, "one", namespace="a/b")
+    added(amv, "two", namespace="a/b")
+    added(amv, "other", namespace="a")
+
+    for answer in ("n\n", "", "yes please\n"):
+        declined = amv("forget", "--all", "-n", "a/b", stdin=answer)
+        assert declined.code == 1
+        assert "2 live items" in declined.err
+        assert "nothing was forgotten" in declined.err
+    assert amv("stats", "--json").json["live"] == 3
+
+    agreed = amv("forget", "--all", "-n", "a/b", stdin="y\n")
+    assert agreed.out == "forgot 2 of a/b; erased: yes, no byte is left on disk\n"
+    assert [item["content"] for item in amv("export").lines] == ["other"]
+
+
+def test_forget_all_with_yes_does_not_ask(amv: Cli) -> None:
+    added(amv, "one")
+
+    run = amv("forget", "--all", "-n", "alice", "--yes", "--json")
+
+    assert (run.json["forgotten"], run.err) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["x", "--all", "-y", "-n", "alice"], 2),
+        (["-n", "alice"], 2),
+        (["--all", "-y"], 2),
+        (["--all", "--json", "-n", "alice"], 2),
+        (["x"], 2),
+        (["x", "-n", "alice"], 1),
+        (["--all", "-y", "-n", "nobody"], 1),
+    ],
+)
+def test_forget_that_is_not_clear_forgets_nothing(
+    amv: Cli, arguments: list[str], code: int
+) -> None:
+    added(amv, "something", "--id", "kept")
+
+    assert amv("forget", *arguments).code == code
+    assert amv("stats", "--json").json["live"] == 1
+
+
+# namespaces
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["add", "text"],
+        ["search", "text"],
+        ["context", "text"],
+        ["list"],
+        ["get", "kept"],
+        ["update", "kept", "--trust", "0"],
+        ["forget", "kept"],
+    ],
+)
+def test_a_namespace_has_to_be_said(amv: Cli, arguments: list[str]) -> None:
+    """An id or a query must not reach into whatever namespace happens to hold something."""
+    added(amv, "text", "--id", "kept")
+    before = amv("export").out
+
+    run = amv(*arguments)
+
+    assert run.code == 2
+    assert "--namespace (-n) is needed" in run.err
+    assert amv("export").out == before
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "shown"),
+    [
+        ("a", ["a"], "a"),
+        ("a/b", ["a", "b"], "a/b"),
+        ('["a", "b"]', ["a", "b"], "a/b"),
+        ('["a/b", "c"]', ["a/b", "c"], '["a/b", "c"]'),
+        ('["[x"]', ["[x"], '["[x"]'),
+        ("שלום/🏛", ["שלום", "🏛"], "שלום/🏛"),
+    ],
+)
+def test_a_namespace_is_shown_as_it_is_given(
+    amv: Cli, given: str, name: list[str], shown: str
+) -> None:
+    said = amv("add", "text", "-n", given, "--id", "x").out
+
+    assert said == f"x is in {shown}\n"
+    assert amv("get", "x", "-n", shown, "--json").json["namespace"] == name
+
+
+def test_one_namespace_sees_nothing_of_another(amv: Cli) -> None:
+    added(amv, "a secret of Bob", "--id", "b1", namespace="bob")
+    added(amv, "hello", namespace="bob/child")
+    added(amv, "hello", namespace="alice")
+
+    assert amv("search", "secret", "-n", "alice", "--json").json["hits"][0]["item"]["id"] != "b1"
+    assert "secret" not in amv("list", "-n", "alice", "--status", "all").out
+    assert amv("get", "b1", "-n", "alice").code == 1
+    assert amv("forget", "b1", "-n", "alice").code == 1
+    assert amv("forget", "--all", "-y", "-n", "bob", "--json").json["item_ids"] == ["b1"]
+    assert len(amv("export").lines) == 2
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+def test_keys_are_data_and_never_patterns_or_statements(amv: Cli, key: str) -> None:
+    added(amv, "must stay hidden", "--id", "kept", namespace="victim")
+    stored = json.dumps({key: key})
+    hostile = json.dumps([key])
+    amv("add", "theirs", "-n", hostile, "--id", key, "--source", key, "--metadata", stored)
+
+    items = amv("list", "-n", hostile, "--source", key, "--json").lines
+    assert [item["id"] for item in items] == [key]
+    for condition in ({key: key}, {"k": key}):
+        found = amv("search", "hidden", "-n", hostile, "--filter", json.dumps(condition), "--json")
+        assert [hit["item"]["id"] for hit in found.json["hits"]] == [key] * (key in condition)
+    assert amv("get", "-n", "victim", "--", key).code == 1
+    assert amv("forget", "-n", "victim", "--", key).code == 1
+    assert amv("list", "-n", "victim", "--source", key, "--json").lines == []
+    assert amv("forget", "-n", hostile, "--json", "--", key).json["forgotten"] == 1
+    assert [item["id"] for item in amv("export").lines] == ["kept"]
+
+
+# what people see
+
+
+def test_what_a_memory_holds_never_commands_the_terminal(amv: Cli) -> None:
+    """An agent may have stored text from anywhere, escape sequences included."""
+    item_id = added(amv, CONTROLS, "--source", "\x1b]0;owned\x07")
+
+    for shown in (
+        amv("search", "red", "-n", "alice"),
+        amv("list", "-n", "alice"),
+        amv("get", item_id, "-n", "alice", "--history"),
+        amv("get", "\x1b[2J", "-n", "alice"),
+    ):
+        text = shown.out + shown.err
+        assert text
+        assert not set(text) & {"\x1b", "\x07", "\r", "\u202e"}
+        assert "\\x1b" in text
+
+
+def test_a_row_is_a_line_and_no_id_is_cut(amv: Cli) -> None:
+    long = "i" * 256
+    added(amv, CONTROLS + " " + "word " * 500, "--id", long)
+
+    for rows in (
+        amv("list", "-n", "alice").out.splitlines()[1:],
+        amv("search", "word", "-n", "alice").out.splitlines()[1:-1],
+    ):
+        (row,) = rows
+        assert row.startswith(f"{long} ")
+        assert "[bold]x[/bold] :smile:\\nnext\\tline" in row
+        assert row.endswith("…")

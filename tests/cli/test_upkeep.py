@@ -1,0 +1,154 @@
+"""The commands about a memory as a whole."""
+
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+
+import amv as package
+from amv import wiring
+from tests.cli.conftest import Cli
+
+DAY_S = 86_400.0
+
+
+def test_stats_count_one_namespace_or_all(amv: Cli) -> None:
+    amv("add", "one", "-n", "a", "--pinned")
+    amv("add", "two", "-n", "a")
+    amv("add", "three", "-n", "b")
+
+    everyone, one, nobody = (
+        amv("stats", "--json", *options).json for options in ([], ["-n", "a"], ["-n", "x"])
+    )
+
+    assert (everyone["namespace"], everyone["namespaces"], everyone["live"]) == (None, 2, 3)
+    assert (one["namespace"], one["live"], one["pinned"]) == (["a"], 2, 1)
+    assert one["tiers"] == {"HOT": 2, "WARM": 0, "COLD": 0}
+    assert one["store_bytes"] > 0
+    assert (one["embedder"], one["dimension"]) == ("hashing-256", 256)
+    assert nobody["live"] == 0
+
+
+def test_stats_say_whose_they_are(amv: Cli) -> None:
+    amv("add", "one", "-n", "a")
+
+    assert "all namespaces" in amv("stats").out
+    assert "HOT 1, WARM 0, COLD 0" in amv("stats", "-n", "a").out
+
+
+def aged(path: str) -> None:
+    """Make a memory with something to sweep in two namespaces."""
+    past_s = time.time() - 200 * DAY_S
+    settings = package.Settings(upkeep_interval_s=None)
+    with package.Memory.open(
+        path, embedder="hashing", settings=settings, clock=lambda: past_s
+    ) as memory:
+        for name in ("a", "b"):
+            memory.add_many({"content": f"n {n}", "namespace": (name,)} for n in range(150))
+        memory.add("gone", namespace=("a",), expires_at=past_s + DAY_S, id="gone")
+
+
+def test_a_dry_sweep_lists_what_the_sweep_does(amv: Cli) -> None:
+    aged("amv.db")
+
+    before = amv("export").out
+    dry = amv("sweep", "--dry-run", "--json").json
+    assert amv("export").out == before
+    real = amv("sweep", "--json").json
+
+    assert dry["dry_run"]
+    assert not real["dry_run"]
+    assert dry["moves"] == real["moves"]
+    assert {move["to"] for move in real["moves"]} == {"COLD", None}
+    assert {tuple(move["namespace"]) for move in real["moves"]} == {("a",), ("b",)}
+    assert amv("sweep", "--json").json["moves"] == []
+
+
+def test_sweep_of_one_namespace_leaves_others_alone(amv: Cli) -> None:
+    aged("amv.db")
+
+    run = amv("sweep", "-n", "b")
+
+    assert "items of b;" in run.out
+    assert "gone" not in run.out
+    rows = [row.split() for row in run.out.splitlines()]
+    assert rows[0] == ["id", "namespace", "was", "to", "why"]
+    assert {row[1] for row in rows[1:-1]} == {"b"}
+    assert "of all namespaces" in amv("sweep", "--dry-run").out
+
+
+def test_doctor_finds_nothing_wrong_with_a_sound_file(amv: Cli) -> None:
+    aged("amv.db")
+
+    assert (amv("doctor").code, amv("doctor").out) == (0, "nothing is wrong\n")
+    assert amv("doctor", "--json").json == {"problems": [], "rebuilt": []}
+
+
+def test_doctor_names_what_is_wrong_and_rebuilds_it(amv: Cli) -> None:
+    aged("amv.db")
+    with closing(sqlite3.connect("amv.db")) as connection, connection:
+        connection.execute("UPDATE namespace SET live = live + 7")
+
+    sick = amv("doctor", "--json")
+    told = amv("doctor")
+    half = amv("doctor", "--rebuild", "-n", "a", "--json")
+    well = amv("doctor", "--rebuild")
+
+    assert (sick.code, len(sick.json["problems"])) == (1, 2)
+    assert told.code == 1
+    assert "--rebuild" in told.err
+    assert (half.code, half.json["rebuilt"], len(half.json["problems"])) == (1, [["a"]], 1)
+    assert (well.code, well.out) == (0, "rebuilt the indexes of all namespaces\nnothing is wrong\n")
+    assert amv("search", "n 7", "-n", "a", "--json").json["hits"][0]["item"]["content"] == "n 7"
+
+
+def test_doctor_refuses_a_file_that_is_no_memory(amv: Cli) -> None:
+    (amv.folder / "amv.db").write_bytes(b"something else entirely, and long enough " * 100)
+
+    run = amv("doctor", "--json")
+
+    assert (run.code, run.error["type"]) == (1, "SchemaMismatch")
+
+
+def test_reembed_changes_over_to_another_embedder(amv: Cli) -> None:
+    amv("add", "Alice lives in Rome", "-n", "a", "--id", "x")
+
+    run = amv("reembed", "hashing:64", "--json")
+
+    assert run.json == {"embedded": 1, "embedder": "hashing:64"}
+    refused = amv("search", "Rome", "-n", "a", "--json")
+    assert (refused.code, refused.error["type"]) == (1, "DimensionMismatch")
+    found = amv("--embedder", "hashing:64", "search", "Rome", "-n", "a", "--json")
+    assert found.json["hits"][0]["item"]["id"] == "x"
+    assert found.json["hits"][0]["similarity"] > 0
+    assert "now of hashing" in amv("--embedder", "hashing:64", "reembed", "hashing").out
+    assert amv("search", "Rome", "-n", "a").code == 0
+
+
+def test_reembed_to_an_embedder_there_is_none_of_changes_nothing(amv: Cli) -> None:
+    amv("add", "Alice lives in Rome", "-n", "a")
+
+    run = amv("reembed", "word2vec", "--json")
+
+    assert (run.code, run.error["type"]) == (1, "InvalidInput")
+    assert amv("search", "Rome", "-n", "a").code == 0
+
+
+def test_a_stopped_reembed_says_how_far_it_got(amv: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    amv("add", "Alice lives in Rome", "-n", "a")
+
+    def stopped(
+        path: str, settings: package.Settings, to: str, progress: Callable[[int, int], None]
+    ) -> int:
+        progress(3, 10)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(wiring, "reembed", stopped)
+    run = amv("reembed", "hashing:64", "--json")
+
+    assert run.code == 130
+    assert run.error["type"] == "Interrupted"
+    assert "3 of 10" in run.error["message"]
+    assert "again" in run.error["message"]

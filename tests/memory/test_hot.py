@@ -1,0 +1,354 @@
+"""What is kept in RAM: blocks of vectors, views that follow a store, and their bound."""
+
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amv.memory.cells import CentroidIndex
+from amv.memory.hot import (
+    TRIM_EVERY,
+    Block,
+    IndexDamaged,
+    View,
+    Views,
+    load_index,
+)
+from amv.memory.item import Namespace, Row
+from amv.memory.ports import Floats, Reader, Vectors
+from amv.memory.settings import Budget
+from amv.stores.memory import MemoryStore
+from amv.testing.samples import plain
+from tests.memory.worlds import ALICE, DIMENSION, SMALL, WordByWord, World
+
+NO_CELLS = replace(SMALL, cells=replace(SMALL.cells, from_vectors=1000, drain_at=1000))
+
+
+def numbered(*ids: int) -> Vectors:
+    """Return vectors that can be told apart: (id, 1, 0)."""
+    return Vectors(
+        np.array(ids, dtype=np.int64),
+        np.array([[i, 1.0, 0.0] for i in ids], dtype=np.float32).reshape(-1, 3),
+    )
+
+
+FIRST = np.array([1.0, 0.0, 0.0], dtype=np.float32)
+
+
+def contents(block: Block) -> dict[int, float]:
+    """Return the first number of each vector, by id, as a scan sees it."""
+    found = block.scan(FIRST, 10**6)
+    return dict(zip(found.ids.tolist(), found.matrix.tolist(), strict=True))
+
+
+# ---------------------------------------------------------------- blocks
+
+
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.sets(st.integers(1, 300), min_size=1, max_size=100)),
+        max_size=12,
+    )
+)
+def test_a_block_holds_what_was_added_and_not_removed(steps: list[tuple[bool, set[int]]]) -> None:
+    """The place of a removed vector is taken by the last; none may be lost or doubled by that."""
+    block, model = Block(3), set[int]()
+    for is_added, ids in steps:
+        if is_added:
+            block.add(numbered(*sorted(ids - model)))
+            model |= ids
+        else:
+            block.remove(ids)
+            model -= ids
+
+        assert contents(block) == {i: float(i) for i in model}
+        assert len(block) == len(model)
+        assert set(block.ids.tolist()) == model
+        assert all((i in block) == (i in model) for i in range(301))
+
+
+def test_a_scan_reads_no_more_than_its_limit() -> None:
+    """That count is what a search reports."""
+    block = Block(3)
+    block.add(numbered(*range(1, 101)))
+
+    assert len(block.scan(FIRST, 7).ids) == 7
+    assert len(block.scan(FIRST, 0).ids) == 0
+
+
+def test_a_scan_stays_as_it_was_when_the_block_changes() -> None:
+    """Its result is walked after the lock that guards the block was given back."""
+    block = Block(3)
+    block.add(numbered(1, 2, 3))
+    found = block.scan(FIRST, 10)
+
+    block.remove([1])
+    block.add(numbered(9))
+
+    assert found.ids.tolist() == [1, 2, 3]
+    assert found.matrix.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_a_cleared_block_takes_no_memory() -> None:
+    """A namespace that was reloaded must not keep its old size."""
+    block = Block(3)
+    block.add(numbered(*range(1, 1001)))
+    assert block.size_bytes >= 1000 * 3 * 4
+
+    block.clear()
+
+    assert (len(block), block.size_bytes, contents(block)) == (0, 0, {})
+
+
+def test_a_block_grows_by_doubling() -> None:
+    """Grown by one each time, n adds would copy n² vectors."""
+    block, sizes = Block(3), set()
+    for i in range(1, 1001):
+        block.add(numbered(i))
+        sizes.add(block.size_bytes)
+
+    assert len(sizes) <= 6
+
+
+# ---------------------------------------------------------------- views
+
+
+def fresh_view(reader: Reader, world: World) -> View:
+    """Return a view of Alice's namespace that was just loaded."""
+    view = View(DIMENSION, world.settings.budget.hot)
+    row = reader.namespace(ALICE)
+    assert row is not None
+    view.follow(reader, row)
+    return view
+
+
+def test_hot_items_with_more_passages_than_fit_are_left_to_their_cells() -> None:
+    """The hot part of the budget holds however long the hot items are."""
+    settings = replace(NO_CELLS, budget=Budget(hot=256))
+    world = World(MemoryStore(), settings, embedder=WordByWord(dimension=DIMENSION))
+    for start in ("a", "b"):
+        world.add(" ".join(f"{start}{i}" for i in range(200)))
+    with world.store.read() as reader:
+        view = fresh_view(reader, world)
+
+    assert len(view.hot) == 256
+    assert len(view.pending) == 400
+    result = world.memory.search("b199", namespace=ALICE)
+    assert result.scanned.hot == 256
+    assert [hit.item.id for hit in result.hits] == ["i2", "i1"]
+
+
+def test_a_view_that_is_up_to_date_reads_nothing() -> None:
+    """Following costs a comparison of two numbers."""
+    world = World(MemoryStore())
+    world.fill(3)
+    with world.store.read() as reader:
+        view = fresh_view(reader, world)
+        row = reader.namespace(ALICE)
+        assert row is not None
+
+        view.follow(cast(Reader, None), row)
+
+
+class Rows:
+    """A reader of rows that says which it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def rows(self, keys: list[int]) -> dict[int, Row]:
+        self.asked = list(keys)
+        return {key: plain(1, f"i{key}") for key in keys if key < 10_000}
+
+
+def test_a_view_reads_rows_once_and_keeps_only_so_many() -> None:
+    """The cache of rows is bounded by number; what falls out is read anew."""
+    view, rows = View(8, 8), Rows()
+    reader = cast(Reader, rows)
+    view.rows(reader, [1, 2])
+    view.rows(reader, [2, 3])
+    assert rows.asked == [3]
+
+    many = list(range(1, 5001))
+    assert list(view.rows(reader, many)) == many
+
+    assert view.rows(reader, [5000, 1, 10_000])[1].id == "i1"
+    assert rows.asked == [1, 10_000]
+
+
+def test_cells_that_are_gone_are_left_out() -> None:
+    """A store may have dropped them since the index was asked."""
+    world = World(MemoryStore())
+    world.fill(60)
+    with world.store.read() as reader:
+        view = fresh_view(reader, world)
+        ids = reader.cell_ids(world.row().ns_id)[:2]
+        asked = np.concatenate([ids[:1], np.array([10**9]), ids[1:]])
+
+        found = view.members(reader, asked)
+
+    assert len(found) == 2
+
+
+def test_a_bound_on_cells_keeps_those_used_last() -> None:
+    world = World(MemoryStore())
+    world.fill(60)
+    with world.store.read() as reader:
+        view = fresh_view(reader, world)
+        ids = reader.cell_ids(world.row().ns_id)
+        view.members(reader, ids)
+        before = view.size_bytes
+
+        view.trim_cells(0)
+
+        assert view.size_bytes < before
+        view.members(reader, ids[:3])
+        (first, *_) = view.members(reader, ids[:1])
+        view.trim_cells(first.codes.nbytes + first.ids.nbytes)
+        assert list(view._cells) == ids[:1].tolist()
+
+
+def test_an_index_that_lacks_something_is_called_damaged() -> None:
+    """Going on with it would lose items from every search without a word."""
+    world = World(MemoryStore())
+    world.fill(60)
+    ns_id = world.row().ns_id
+    world.store.write(lambda tx: tx.drop_cell(int(tx.cell_ids(ns_id)[0])))
+
+    with world.store.read() as reader, pytest.raises(IndexDamaged, match=r"1 cells; .*--rebuild"):
+        fresh_view(reader, world)
+
+
+# ---------------------------------------------------------------- the saved index
+
+
+def probed(reader: Reader, ns_id: int, query: Floats) -> list[int]:
+    """Return the cells that the index, loaded anew, finds nearest."""
+    found: list[int] = load_index(reader, ns_id, DIMENSION).probe(query, 5).cell_ids.tolist()
+    return found
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged", "other dimension", "stale"])
+def test_a_saved_index_that_is_no_use_is_built_anew(damage: str) -> None:
+    """It is derived data: losing it costs time, and changes no result."""
+    world = World(MemoryStore())
+    world.fill(90)
+    ns_id = world.row().ns_id
+    query = world.embedder.embed(["thing5 kind0 colour5"])[0]
+    with world.store.read() as reader:
+        saved = reader.cell_snapshot(ns_id)
+        assert saved is not None
+        expected = probed(reader, ns_id, query)
+
+    broken = {
+        "missing": None,
+        "damaged": saved[:-1] + bytes([saved[-1] ^ 1]),
+        "other dimension": _snapshot_of_dimension(8),
+        "stale": _snapshot_of_dimension(DIMENSION),
+    }[damage]
+    world.store.write(lambda tx: tx.put_cell_snapshot(ns_id, broken))
+
+    with world.store.read() as reader:
+        assert probed(reader, ns_id, query) == expected
+        index = load_index(reader, ns_id, DIMENSION)
+        assert index.ids() == set(reader.cell_ids(ns_id).tolist())
+
+
+def _snapshot_of_dimension(dimension: int) -> bytes:
+    """Return the saved index of other cells, all of them gone by now."""
+    index = CentroidIndex(dimension)
+    index.add(np.array([10**6, 10**6 + 1]), np.eye(dimension, dtype=np.float32)[:2])
+    return index.snapshot()
+
+
+# ---------------------------------------------------------------- all views
+
+
+class Sized(View):
+    """A view of which only the size matters."""
+
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__(8, 8)
+        self._size_bytes = size_bytes
+        self.trimmed_to: list[int] = []
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    def trim_cells(self, bytes_max: int) -> None:
+        assert self.lock.locked()
+        self.trimmed_to.append(bytes_max)
+
+
+def views_of_sizes(bytes_max: int, **sizes: int) -> tuple[Views, dict[Namespace, Sized]]:
+    """Return views of these namespaces, used in this order."""
+    made: dict[Namespace, Sized] = {(name,): Sized(size) for name, size in sizes.items()}
+    waiting = iter(made.values())
+    views = Views(lambda: next(waiting), bytes_max)
+    for name in made:
+        views.of(name)
+    return views, made
+
+
+def kept(views: Views) -> list[Namespace]:
+    """Return whose views are there, least recently used first."""
+    return list(views._views)
+
+
+def test_a_namespace_has_one_view() -> None:
+    views, made = views_of_sizes(100, a=1, b=1)
+
+    assert views.of(("a",)) is made["a",]
+    views.drop(("a",))
+    views.drop(("absent",))
+    assert kept(views) == [("b",)]
+    views.drop()
+    assert kept(views) == []
+
+
+def test_the_views_used_longest_ago_go_first() -> None:
+    views, _ = views_of_sizes(100, a=40, b=40, c=40)
+    views.of(("a",))
+
+    views.trim(at_once=True)
+
+    assert kept(views) == [("c",), ("a",)]
+
+
+def test_views_that_fit_stay() -> None:
+    views, made = views_of_sizes(100, a=50, b=50)
+
+    views.trim(at_once=True)
+
+    assert kept(views) == [("a",), ("b",)]
+    assert [view.trimmed_to for view in made.values()] == [[], []]
+
+
+def test_the_last_view_keeps_its_vectors_and_gives_up_cells() -> None:
+    """It is in use; under its lock, since a search may be reading those cells."""
+    views, made = views_of_sizes(100, a=500, b=500)
+
+    views.trim(at_once=True)
+
+    assert kept(views) == [("b",)]
+    assert made["b",].trimmed_to == [25]
+
+
+def test_looking_at_all_views_is_not_the_price_of_every_search() -> None:
+    """With ten thousand namespaces in use it would be most of it."""
+    views, _ = views_of_sizes(100, a=500, b=500)
+
+    for _ in range(TRIM_EVERY - 1):
+        views.trim(at_once=False)
+        assert len(kept(views)) == 2
+    views.trim(at_once=False)
+
+    assert len(kept(views)) == 1
+
+
+def test_no_views_are_fine() -> None:
+    Views(lambda: View(8, 8), 0).trim(at_once=True)

@@ -1,0 +1,691 @@
+"""Search: right against looking at everything, within its budget, and honest about gaps."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amv.embedders.hashing import Hashing
+from amv.memory import lexical
+from amv.memory.cells import unit
+from amv.memory.item import Claim, Item
+from amv.memory.ports import Floats, Store
+from amv.memory.ranking import RankWeights
+from amv.memory.search import SearchResult
+from amv.memory.settings import Budget, CellSettings
+from amv.stores.memory import MemoryStore
+from tests.memory.worlds import ALICE, DAY_S, DIMENSION, MONTH_S, SMALL, WordByWord, World
+
+NO_CELLS = replace(SMALL, cells=CellSettings(from_vectors=2000))
+TIGHT = Budget(hot=256, warm=256, cold=256, postings=256)
+HALF_TIGHT = Budget(hot=256, warm=512, cold=512, postings=256)
+
+WORDS = ["rome", "oslo", "trip", "dog", "cat", "flight", "hotel", "jazz", "opera", "train", "visa"]
+
+
+# ---------------------------------------------------------------- against looking at everything
+
+
+@dataclass(frozen=True)
+class Scored:
+    """An item as looking at everything ranks it."""
+
+    item: Item
+    rank: float
+
+
+def score_everything(world: World, query: str, items: Sequence[Item]) -> list[Scored]:
+    """Return all of *items* with their fused rank, best first: BM25 and cosine by the book."""
+    vector = world.embedder.embed([query])[0].astype(np.float64)
+    terms = lexical.query_terms(query)
+    counts = [lexical.term_counts(item.content) for item in items]
+    holders = {term: sum(term in own for own, _ in counts) for term in terms}
+    idf = {term: math.log1p((len(items) - n + 0.5) / (n + 0.5)) for term, n in holders.items() if n}
+    mean = sum(length for _, length in counts) / max(1, len(items))
+    weights, scored = world.settings.weights, []
+    for item, (own, length) in zip(items, counts, strict=True):
+        spans = world.embedder.passages(item.content)
+        passages = world.embedder.embed([item.content[a:b] for a, b in spans])
+        similarity = float((passages.astype(np.float64) @ vector).max())
+        bm25 = 0.0
+        for term, weight in idf.items():
+            tf = own.get(term, 0)
+            bm25 += weight * tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * length / (mean or 1.0)))
+        bm25 /= sum(idf.values()) * 2.2 or 1.0
+        rank = weights.vector * similarity + weights.lexical * bm25 + weights.value * item.value
+        scored.append(Scored(item, rank))
+    return sorted(scored, key=lambda one: -one.rank)
+
+
+texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
+
+
+@given(
+    contents=st.lists(texts, min_size=1, max_size=16),
+    query=texts,
+    k=st.integers(1, 20),
+    used=st.sets(st.integers(0, 15)),
+    decayed_s=st.sampled_from([0.0, DAY_S, MONTH_S]),
+    is_worded=st.booleans(),
+)
+def test_without_cells_a_search_is_as_good_as_looking_at_everything(
+    contents: list[str], query: str, k: int, used: set[int], decayed_s: float, is_worded: bool
+) -> None:
+    """The same items with the same ranks in the same order, whatever tiers they are in."""
+    embedder = (WordByWord if is_worded else Hashing)(dimension=DIMENSION)
+    world = World(MemoryStore(), NO_CELLS, embedder=embedder)
+    items = world.memory.add_many([{"content": c, "namespace": ALICE} for c in contents])
+    world.use(*(items[i].id for i in used if i < len(items)), times=2)
+    world.clock.advance(decayed_s)
+    world.memory.sweep()
+    expected = score_everything(world, query, world.memory.list(namespace=ALICE).items)[:k]
+
+    result = world.memory.search(query, namespace=ALICE, k=k, cold=True)
+
+    assert [hit.rank for hit in result.hits] == pytest.approx(
+        [one.rank for one in expected], abs=2e-5
+    )
+    by_id = {one.item.id: one.rank for one in score_everything(world, query, _fresh(world))}
+    for hit in result.hits:
+        assert hit.rank == pytest.approx(by_id[hit.item.id], abs=2e-5)
+    assert len({hit.item.id for hit in result.hits}) == len(result.hits) == len(expected)
+    assert result.complete
+    assert result.scanned.total <= world.settings.budget.total
+
+
+def _fresh(world: World) -> Sequence[Item]:
+    return world.memory.list(namespace=ALICE).items
+
+
+@given(contents=st.lists(texts, min_size=30, max_size=80), query=texts, seed=st.integers(0, 99))
+def test_value_may_not_lift_an_item_from_far_behind(
+    contents: list[str], query: str, seed: int
+) -> None:
+    """Only a few more than k are looked at in full; what that can miss is what value can add."""
+    world = World(MemoryStore(), NO_CELLS)
+    items = world.memory.add_many([{"content": c, "namespace": ALICE} for c in contents])
+    world.use(*(item.id for item in Random(seed).sample(items, 10)), times=2)
+    expected = score_everything(world, query, _fresh(world))
+
+    hits = world.memory.search(query, namespace=ALICE, k=5).hits
+
+    most = world.settings.weights.value * world.settings.value_model.value_max
+    for hit, best in zip(hits, expected, strict=False):
+        assert hit.rank >= best.rank - most - 2e-5
+
+
+def clustered(seed: int, n: int, centres: int) -> Floats:
+    """Return unit vectors around a few centres, the same for the same *seed*."""
+    rng = np.random.default_rng(seed)
+    middles = rng.standard_normal((centres, DIMENSION))
+    noise = rng.standard_normal((n, DIMENSION)) * 0.5
+    return unit((middles[rng.integers(0, centres, n)] + noise).astype(np.float32))
+
+
+def add_vectors(world: World, matrix: Floats, **fields: Any) -> list[Item]:
+    """Remember vectors as items whose words say nothing."""
+    return world.memory.add_many(
+        [
+            {"content": f"n{i}", "namespace": ALICE, "vector": v, **fields}
+            for i, v in enumerate(matrix)
+        ]
+    )
+
+
+def test_with_cells_a_search_finds_nearly_all_of_the_best(store: Store) -> None:
+    """Counted on clusters: 98 of 100 of the ten best, at a fraction of the distances."""
+    cells = CellSettings(
+        from_vectors=200, drain_at=64, target=8, split_above=20, probes_warm=16, probes_cold=32
+    )
+    world = World(store, replace(SMALL, cells=cells))
+    matrix = clustered(1, 1500, 40)
+    for start in range(0, 1500, 300):
+        add_vectors(world, matrix[start : start + 300])
+    numbers = {
+        item.id: i for i, item in enumerate(world.memory.list(namespace=ALICE, limit=2000).items)
+    }
+    queries = clustered(1, 1600, 40)[1500:]
+    found = scanned = 0
+    for query in queries:
+        result = world.memory.search(vector=query, namespace=ALICE, k=10, cold=True)
+        best = set(np.argsort(-(matrix @ query))[:10].tolist())
+        found += len(best & {numbers[hit.item.id] for hit in result.hits})
+        scanned += result.scanned.total
+        for hit in result.hits:
+            exact = float(matrix[numbers[hit.item.id]] @ query)
+            assert hit.similarity == pytest.approx(exact, abs=1e-5)
+
+    assert found >= 0.98 * 10 * len(queries)
+    assert scanned <= 0.5 * 1500 * len(queries)
+    assert world.row().cells > 100
+
+
+def test_cells_that_were_all_looked_at_give_what_everything_gives(world: World) -> None:
+    """Codes are rough, ranks are not: the best are scored again in full precision."""
+    world.fill(60)
+    assert world.row().cells > 0
+    wide = world.another(
+        replace(SMALL, cells=replace(SMALL.cells, probes_warm=50, probes_cold=100))
+    )
+    for query in ("thing7 kind2", "colour3", "thing59"):
+        expected = score_everything(world, query, _fresh(world))[:10]
+
+        hits = wide.search(query, namespace=ALICE, cold=True).hits
+
+        assert [hit.rank for hit in hits] == pytest.approx([one.rank for one in expected], abs=2e-3)
+
+
+# ---------------------------------------------------------------- the budget
+
+
+def is_within(result: SearchResult, budget: Budget) -> bool:
+    """Return whether each part was counted and none took more than its share."""
+    scanned = result.scanned
+    return (
+        0 <= scanned.hot <= budget.hot
+        and 0 <= scanned.warm <= budget.warm
+        and 0 <= scanned.cold <= budget.cold
+        and 0 <= scanned.postings <= budget.postings
+        and scanned.total == scanned.hot + scanned.warm + scanned.cold + scanned.postings
+    )
+
+
+@pytest.fixture(scope="module")
+def crowd() -> World:
+    """Give a thousand items in cells, some expired, some with metadata, under a small budget."""
+    world = World(MemoryStore(), replace(SMALL, budget=HALF_TIGHT, k_max=200))
+    rng = Random(3)
+    for start in range(0, 1000, 200):
+        world.memory.add_many(
+            [
+                {
+                    "content": " ".join(rng.choices(WORDS, k=4)) + f" {i}",
+                    "namespace": ALICE,
+                    "metadata": {"n": i, "even": i % 2 == 0},
+                    "expires_at": world.clock() + 1.0 if i % 3 == 0 else None,
+                    "claim": Claim("a", str(i % 40), i) if i % 5 == 0 else None,
+                }
+                for i in range(start, start + 200)
+            ]
+        )
+    world.clock.advance(2.0)
+    return world
+
+
+@given(
+    query=st.one_of(texts, st.sampled_from(["", "🙂", "the", "unheard of"])),
+    k=st.sampled_from([1, 10, 100, 200]),
+    cold=st.sampled_from([True, False, None]),
+    filter=st.sampled_from([None, {}, {"even": True}, {"n": 7}, {"n": {"lt": 300}}, {"n": -1}]),
+    as_of_s=st.sampled_from([None, 0.0, -1.0, -1.5, 1e6]),
+)
+def test_no_search_takes_more_than_its_budget(
+    crowd: World, query: str, k: int, cold: bool | None, filter: Any, as_of_s: float | None
+) -> None:
+    """Counted part by part, at any k, with any filter, also for the past."""
+    as_of = None if as_of_s is None else crowd.clock() + as_of_s
+
+    result = crowd.memory.search(query, namespace=ALICE, k=k, cold=cold, filter=filter, as_of=as_of)
+
+    assert is_within(result, HALF_TIGHT)
+    assert len(result.hits) <= k
+    assert len({hit.item.id for hit in result.hits}) == len(result.hits)
+    assert result.complete == (not result.reason)
+    if cold is not None:
+        assert result.cold_probed <= cold
+
+
+def test_a_large_k_does_not_eat_the_budget(store: Store) -> None:
+    """What is kept back for the second look is at most half of a share."""
+    world = World(store, replace(NO_CELLS, budget=TIGHT))
+    world.fill(30)
+
+    result = world.memory.search("thing1", namespace=ALICE, k=200)
+
+    assert len(result.hits) == 30
+    assert is_within(result, TIGHT)
+    assert result.scanned.warm == 30
+    filtered = world.memory.search("thing1", namespace=ALICE, k=200, filter={})
+    assert len(filtered.hits) == 30
+
+
+def test_items_that_wait_for_their_cell_are_scanned_as_far_as_the_budget_goes(
+    store: Store,
+) -> None:
+    """Beyond that the result says so."""
+    settings = replace(SMALL, budget=TIGHT, cells=CellSettings(from_vectors=10**6))
+    world = World(store, settings)
+    world.fill(500)
+
+    result = world.memory.search("thing1", namespace=ALICE)
+
+    assert is_within(result, TIGHT)
+    assert (result.complete, result.reason) == (False, "new items are still being indexed")
+    assert len(result.hits) == 10
+
+
+def test_long_items_selected_by_a_filter_are_scored_as_far_as_the_budget_goes() -> None:
+    world = World(
+        MemoryStore(), replace(NO_CELLS, budget=TIGHT), embedder=WordByWord(dimension=DIMENSION)
+    )
+    for start in "abc":
+        world.add(" ".join(f"{start}{i}" for i in range(200)), metadata={"long": True})
+
+    result = world.memory.search("c5", namespace=ALICE, filter={"long": True})
+
+    assert is_within(result, TIGHT)
+    assert "more passages than the budget allows" in result.reason
+    assert result.hits[0].item.id == "i3"
+
+
+# ---------------------------------------------------------------- k live items
+
+
+def test_expired_items_do_not_crowd_out_live_ones(world: World) -> None:
+    """They stay in their cells until a sweep; k live ones come back all the same."""
+    world.memory.add_many(
+        [
+            {
+                "content": f"pizza in Naples {i}",
+                "namespace": ALICE,
+                "expires_at": world.clock() + 1.0,
+            }
+            for i in range(300)
+        ]
+    )
+    live = world.fill(12)
+    world.clock.advance(1.0)
+
+    result = world.memory.search("pizza in Naples", namespace=ALICE, k=10)
+
+    assert len(result.hits) == 10
+    assert {hit.item.id for hit in result.hits} <= {item.id for item in live}
+    assert result.complete
+    everything = world.memory.search("pizza in Naples", namespace=ALICE, k=20)
+    assert (len(everything.hits), everything.complete) == (12, True)
+
+
+def test_expired_items_among_the_best_are_passed_over(store: Store) -> None:
+    """Also where more of them rank ahead than are looked at first."""
+    world = World(store, NO_CELLS)
+    world.memory.add_many(
+        [
+            {"content": "pizza", "namespace": ALICE, "expires_at": world.clock() + 1.0}
+            for _ in range(700)
+        ]
+    )
+    live = world.fill(20)
+    world.clock.advance(1.0)
+
+    result = world.memory.search("pizza", namespace=ALICE, k=15)
+
+    assert len(result.hits) == 15
+    assert {hit.item.id for hit in result.hits} <= {item.id for item in live}
+    assert result.complete
+
+
+def test_fewer_than_k_come_with_the_reason(store: Store) -> None:
+    """More live items exist than the budget lets it look at, and the near ones have expired."""
+    world = World(store, replace(SMALL, budget=TIGHT))
+    rng = np.random.default_rng(5)
+    near = unit((np.eye(DIMENSION)[0] + 0.02 * rng.standard_normal((200, DIMENSION))).astype("f4"))
+    far = unit((-np.eye(DIMENSION)[0] + 0.3 * rng.standard_normal((400, DIMENSION))).astype("f4"))
+    add_vectors(world, near, expires_at=world.clock() + 1.0)
+    add_vectors(world, far)
+    world.clock.advance(1.0)
+
+    result = world.memory.search(vector=np.eye(DIMENSION)[0], namespace=ALICE, k=50, cold=False)
+
+    assert len(result.hits) < 50
+    assert not result.complete
+    assert result.reason == "the candidate budget ended before k live items were found"
+    assert is_within(result, TIGHT)
+
+
+def test_fewer_than_k_items_are_all_there_is(world: World) -> None:
+    """Complete, however few."""
+    assert world.memory.search("x", namespace=ALICE) == SearchResult(
+        hits=(), scanned=world.memory.search("", namespace=ALICE).scanned
+    )
+    world.fill(3)
+    result = world.memory.search("thing1", namespace=ALICE)
+
+    assert (len(result.hits), result.complete, result.reason) == (3, True, "")
+
+
+def test_an_emptied_namespace_finds_nothing_and_says_so_completely(world: World) -> None:
+    items = world.fill(60)
+    for item in items:
+        world.memory.forget(item.id)
+
+    result = world.memory.search("thing1", namespace=ALICE, cold=True)
+
+    assert (result.hits, result.complete) == ((), True)
+    assert world.row().cells == 0
+
+
+# ---------------------------------------------------------------- filters
+
+
+def test_a_filter_that_few_items_match_is_exact(world: World) -> None:
+    """Wherever they are kept: in cells that no probe would look at, cold, least similar."""
+    items = [*world.fill(20), *world.fill(1, metadata={"rare": True}), *world.fill(60)]
+    world.clock.advance(6 * MONTH_S)
+    world.memory.sweep()
+
+    result = world.memory.search("thing44 kind4", namespace=ALICE, filter={"rare": True})
+
+    assert [hit.item.id for hit in result.hits] == [items[20].id]
+    assert (result.complete, result.scanned.hot, result.scanned.cold) == (True, 0, 0)
+
+
+def test_a_filter_that_many_items_match_is_applied_on_the_way(store: Store) -> None:
+    """Then the ones most similar are looked at, filtered-out ones among them."""
+    world = World(store, replace(SMALL, budget=TIGHT))
+    for start in (0, 1):
+        world.fill(300, metadata={"side": start})
+
+    result = world.memory.search("thing7 kind2", namespace=ALICE, filter={"side": 1}, k=5)
+
+    assert len(result.hits) == 5
+    assert {hit.item.metadata["side"] for hit in result.hits} == {1}
+    assert result.hits[0].item.content.startswith("thing7 ")
+    assert is_within(result, TIGHT)
+
+
+def test_a_filter_that_nothing_matches_finds_nothing(world: World) -> None:
+    world.fill(5)
+
+    result = world.memory.search("thing1", namespace=ALICE, filter={"absent": 1})
+
+    assert (result.hits, result.complete) == ((), True)
+
+
+def test_the_empty_filter_lets_everything_through(world: World) -> None:
+    world.fill(5)
+
+    assert set(world.found("thing1", filter={})) == set(world.found("thing1"))
+
+
+def test_a_filter_sees_what_was_superseded_by_then(world: World) -> None:
+    """A search of the past filters as well."""
+    world.claim("Oslo", metadata={"in": "Norway"})
+    world.clock.advance(10.0)
+    world.claim("Rome", metadata={"in": "Italy"})
+    then = world.clock() - 5.0
+
+    assert world.found("lives", as_of=then, filter={"in": "Norway"}) == ["i1"]
+    assert world.found("lives", as_of=then, filter={"in": "Italy"}) == []
+    assert world.found("lives", filter={"in": "Norway"}) == []
+
+
+# ---------------------------------------------------------------- times
+
+
+def test_a_search_of_the_past_shows_what_held_then(world: World) -> None:
+    """Live and superseded alike, not what came later."""
+    note = world.add("Alice likes jazz")
+    oslo = world.claim("Oslo")
+    world.clock.advance(10.0)
+    rome = world.claim("Rome")
+    then = world.clock() - 5.0
+
+    assert set(world.found("Alice lives jazz", as_of=then)) == {note.id, oslo.id}
+    assert set(world.found("Alice lives jazz")) == {note.id, rome.id}
+    assert world.found("Alice", as_of=0) == []
+
+
+def test_an_item_is_found_as_of_the_times_it_shows(store: Store) -> None:
+    """Though a clock is more precise than a datetime; and no earlier."""
+    world = World(store)
+    for _ in range(5):
+        world.clock.advance(0.1234567)
+        old = world.claim("Oslo")
+        world.clock.advance(1.7654321)
+        new = world.claim("Rome")
+        world.clock.advance(5.0)
+
+        assert world.found("lives", as_of=old.created_at) == [old.id]
+        assert world.found("lives", as_of=new.valid_from) == [new.id]
+        assert world.found("lives", as_of=world.clock() - 5.0) == [new.id]
+        world.memory.forget_namespace(ALICE)
+
+
+def test_a_search_of_the_future_shows_plans(world: World) -> None:
+    """What holds then, as far as is known now."""
+    now = world.claim("Oslo")
+    plan = world.claim("Rome", valid_from=world.clock() + 10.0)
+
+    assert world.found("lives", as_of=world.clock() + 9.0) == [now.id]
+    assert world.found("lives", as_of=world.clock() + 10.0) == [plan.id]
+
+
+def test_more_history_than_the_budget_is_reported(store: Store) -> None:
+    """The newest of it is looked at."""
+    world = World(store, replace(NO_CELLS, budget=TIGHT))
+    world.memory.add_many(
+        [
+            {
+                "content": f"fact {i}",
+                "namespace": ALICE,
+                "claim": Claim("a", str(i % 300), i),
+                "valid_from": world.clock() - 1000.0 + (500.0 if i >= 300 else 0.0),
+            }
+            for i in range(600)
+        ]
+    )
+
+    result = world.memory.search("fact", namespace=ALICE, as_of=world.clock() - 600.0)
+
+    assert len(result.hits) == 10
+    assert "more superseded items were valid then" in result.reason
+    assert is_within(result, TIGHT)
+
+
+# ---------------------------------------------------------------- tiers
+
+
+def test_cold_is_looked_at_when_asked_for_or_when_the_best_is_poor(world: World) -> None:
+    """Each answer says whether it was."""
+    world.fill(90)
+    good, poor = "thing7 kind2 colour0", "zebra crossing"
+
+    def probed(query: str, cold: bool | None) -> bool:
+        return world.memory.search(query, namespace=ALICE, cold=cold).cold_probed
+
+    assert [probed(good, cold) for cold in (None, True, False)] == [False, True, False]
+    assert [probed(poor, cold) for cold in (None, True, False)] == [True, True, False]
+
+
+def test_going_on_into_cold_finds_more(store: Store) -> None:
+    """With few probes the warm part alone misses some of the best."""
+    world = World(store)
+    matrix = clustered(7, 400, 10)
+    add_vectors(world, matrix)
+    found = dict.fromkeys((True, False), 0)
+    for query in clustered(8, 30, 10):
+        best = {f"i{i + 1}" for i in np.argsort(-(matrix @ query))[:10].tolist()}
+        for cold in found:
+            result = world.memory.search(vector=query, namespace=ALICE, cold=cold)
+            found[cold] += len(best & {hit.item.id for hit in result.hits})
+
+    assert found[True] > found[False]
+
+
+def test_an_item_of_any_tier_is_found_by_a_rare_word(world: World) -> None:
+    """Which no embedding tells apart: the lexical probe reaches every tier."""
+    world.fill(80)
+    old = world.add("invoice W2378156 was paid")
+    world.clock.advance(12 * MONTH_S)
+    world.fill(80)
+    world.memory.sweep()
+
+    hit = world.memory.search("W2378156", namespace=ALICE).hits[0]
+
+    assert hit.item.id == old.id
+    assert hit.lexical > 0.3
+    exact = float(world.embedder.embed([old.content])[0] @ world.embedder.embed(["W2378156"])[0])
+    assert hit.similarity == pytest.approx(exact, abs=1e-5)
+
+
+def test_a_word_shared_by_more_items_than_the_budget_is_read_for_the_newest() -> None:
+    world = World(MemoryStore(), replace(NO_CELLS, budget=TIGHT))
+    world.fill(300)
+    new = world.add("kind1 of thing")
+
+    result = world.memory.search("kind1 thing1 colour1", namespace=ALICE, k=100)
+
+    assert is_within(result, TIGHT)
+    assert new.id in {hit.item.id for hit in result.hits if hit.lexical > 0.0}
+
+
+# ---------------------------------------------------------------- passages
+
+
+def test_a_long_item_is_found_by_any_of_its_passages(store: Store) -> None:
+    """Once, with the similarity of the passage that fits best."""
+    world = World(store, embedder=WordByWord(dimension=DIMENSION))
+    item = world.add("alpha beta gamma delta")
+    other = world.add("beta")
+
+    for word in ("alpha", "gamma", "delta"):
+        hits = world.memory.search(word, namespace=ALICE).hits
+        assert [hit.item.id for hit in hits] == [item.id, other.id]
+        assert hits[0].similarity == pytest.approx(1.0, abs=1e-5)
+
+
+def test_the_best_by_words_are_scored_by_vector_before_the_oldest() -> None:
+    """Long items have more passages than are scored for their words' sake."""
+    world = World(
+        MemoryStore(),
+        replace(SMALL, weights=RankWeights(vector=1.0, lexical=0.01)),
+        embedder=WordByWord(dimension=DIMENSION),
+    )
+    filler = [" ".join(f"w{i}x{j}" for j in range(8)) for i in range(20)]
+    world.memory.add_many([{"content": f"needle {text}", "namespace": ALICE} for text in filler])
+    best = world.add("needle needle needle")
+    world.fill(3)
+
+    hits = world.memory.search("needle", namespace=ALICE, cold=False, k=30).hits
+
+    assert {hit.item.id: hit.similarity for hit in hits}[best.id] == pytest.approx(1.0, abs=1e-5)
+
+
+# ---------------------------------------------------------------- queries
+
+
+def test_a_vector_alone_is_a_query(world: World) -> None:
+    """Of any length; without words there is no lexical score."""
+    items = world.fill(5)
+    vector = world.embedder.embed([items[2].content])[0]
+
+    hits = world.memory.search(vector=vector * 7, namespace=ALICE).hits
+
+    assert hits[0].item.id == items[2].id
+    assert hits[0].similarity == pytest.approx(1.0, abs=1e-5)
+    assert {hit.lexical for hit in hits} == {0.0}
+
+
+def test_a_vector_stands_in_for_that_of_the_text(world: World) -> None:
+    """The words of the text still count."""
+    items = world.fill(5)
+    vector = world.embedder.embed([items[2].content])[0]
+
+    hits = {
+        h.item.id: h for h in world.memory.search("thing4", vector=vector, namespace=ALICE).hits
+    }
+
+    assert hits[items[2].id].similarity == pytest.approx(1.0, abs=1e-5)
+    assert [item_id for item_id, hit in hits.items() if hit.lexical > 0.0] == [items[4].id]
+
+
+@pytest.mark.parametrize("query", ["", " \n\t", "\u3000"])
+def test_a_blank_query_finds_nothing(world: World, query: str) -> None:
+    """Defined, and no error: an agent that has nothing to ask gets nothing."""
+    world.fill(3)
+    result = world.memory.search(query, namespace=ALICE)
+
+    assert (result.hits, result.scanned.total, result.complete) == ((), 0, True)
+    vector = world.embedder.embed(["thing1"])[0]
+    assert len(world.memory.search(query, vector=vector, namespace=ALICE).hits) == 3
+
+
+def test_an_emoji_is_a_query_like_any_other(world: World) -> None:
+    """Without words it has a vector still."""
+    item = world.add("🍕🍕")
+    world.fill(3)
+
+    hits = world.memory.search("🍕", namespace=ALICE).hits
+
+    assert (hits[0].item.id, len(hits)) == (item.id, 4)
+    assert hits == world.memory.search("🍕", namespace=ALICE).hits
+
+
+def test_a_search_creates_no_namespace(world: World) -> None:
+    """Asking is not writing."""
+    world.memory.search("x", namespace=("nobody",))
+
+    assert world.memory.namespaces() == []
+
+
+def test_equal_matches_come_newest_first(world: World) -> None:
+    items = world.memory.add_many([{"content": "same", "namespace": ALICE}] * 4)
+
+    assert world.found("same") == [item.id for item in reversed(items)]
+
+
+def test_among_equal_matches_the_more_valuable_comes_first(world: World) -> None:
+    items = world.memory.add_many([{"content": "same", "namespace": ALICE}] * 4)
+    world.use(items[1].id)
+
+    assert world.found("same")[0] == items[1].id
+
+
+def test_many_candidates_come_in_the_order_of_their_rank(store: Store) -> None:
+    """Only the head of a long list is sorted; none of it may be out of place."""
+    world = World(store, replace(NO_CELLS, weights=RankWeights(value=0.0)))
+    matrix = clustered(9, 900, 900)
+    add_vectors(world, matrix)
+    query = clustered(10, 1, 1)[0]
+
+    result = world.memory.search(vector=query, namespace=ALICE, k=100)
+
+    best = np.argsort(-(matrix @ query))[:100]
+    assert [hit.item.id for hit in result.hits] == [f"i{i + 1}" for i in best.tolist()]
+
+
+def test_words_weigh_the_same_however_many_candidates_there_are(store: Store) -> None:
+    """An item found by a word keeps its similarity, also far behind the most similar ones."""
+    world = World(store, NO_CELLS)
+    matrix = clustered(11, 900, 30)
+    add_vectors(world, matrix)
+    named = world.add("zanzibar", vector=matrix[0])
+    query = clustered(12, 1, 1)[0]
+
+    hits = world.memory.search("zanzibar", vector=query, namespace=ALICE, k=5).hits
+
+    exact = float(matrix[0] @ query)
+    assert hits[0].item.id == named.id
+    assert hits[0].similarity == pytest.approx(exact, abs=1e-5)
+
+
+# ---------------------------------------------------------------- exposure
+
+
+def test_what_a_search_shows_counts_as_exposed(world: World) -> None:
+    """Once the log is folded; nothing is written on the way."""
+    items = world.fill(4)
+    version = world.row().version
+    shown = world.found("thing1", k=2)
+    assert world.row().version == version
+
+    assert world.memory.flush() == 2
+
+    counts = {item.id: world.memory.get(item.id).exposed_count for item in items}
+    assert counts == {item_id: int(item_id in shown) for item_id in counts}

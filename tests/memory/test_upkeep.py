@@ -1,0 +1,590 @@
+"""Upkeep: value events, indexes made anew, and vectors put into cells while others write."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amv.embedders.hashing import Hashing
+from amv.memory import indexing, upkeep
+from amv.memory.edit import Edit
+from amv.memory.hot import View
+from amv.memory.item import Status
+from amv.memory.ports import PASSAGES_MAX, Event, NamespaceRow, Store, Writer
+from amv.memory.settings import CellSettings
+from amv.memory.tiers import Tier
+from amv.memory.value import PRESETS, EventKind, apply_event, value_at, value_key
+from amv.stores.memory import MemoryStore
+from tests.memory.worlds import (
+    ALICE,
+    BOB,
+    DAY_S,
+    DIMENSION,
+    MONTH_S,
+    SMALL,
+    YEAR_S,
+    Interrupted,
+    World,
+)
+
+MODEL = SMALL.value_model
+EAGER = SMALL
+LAZY = replace(SMALL, cells=replace(SMALL.cells, from_vectors=10**6, drain_at=10**6))
+"""Settings under which nothing is ever put into cells."""
+
+# ---------------------------------------------------------------- value events
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(EventKind), st.floats(0.0, MONTH_S)), min_size=1, max_size=12
+    )
+)
+def test_events_count_in_their_order_at_their_time(events: list[tuple[EventKind, float]]) -> None:
+    """Value is capped and floored along the way, so neither order nor moment may be lost."""
+    world = World(MemoryStore())
+    item = world.add("x")
+    key = value_key(MODEL.initial, world.clock(), MODEL)
+    for kind, later_s in events:
+        world.clock.advance(later_s)
+        key = apply_event(key, world.clock(), kind, MODEL)
+        world.memory.reinforce(
+            [item.id],
+            contributed=kind is EventKind.CONTRIBUTED,
+            negative=kind is EventKind.NEGATIVE,
+        )
+
+    assert world.memory.flush() == len(events)
+
+    kept = world.memory.get(item.id)
+    assert kept.value == pytest.approx(value_at(key, world.clock(), MODEL), rel=1e-9)
+    kinds = [kind for kind, _ in events]
+    assert kept.exposed_count == kinds.count(EventKind.EXPOSED)
+    assert kept.contributed_count == kinds.count(EventKind.CONTRIBUTED)
+    assert world.memory.flush() == 0
+
+
+def test_exposure_alone_never_makes_an_item_hot(world: World) -> None:
+    """However often it is returned; being used is what counts."""
+    items = world.fill(4)
+    for _ in range(50):
+        world.found("thing1", k=4)
+        world.clock.advance(DAY_S)
+        world.memory.maintain()
+
+    assert [world.tier(item.id) for item in items[:2]] == [Tier.WARM, Tier.WARM]
+    assert world.memory.get(items[0].id).exposed_count == 50
+    world.use(items[0].id)
+    world.memory.sweep()
+    assert world.tier(items[0].id) is Tier.HOT
+
+
+def test_a_hot_item_that_is_only_ever_returned_does_not_stay_hot(world: World) -> None:
+    """Exposure lifts a value just short of what hot needs."""
+    (item,) = world.fill(1)
+    world.fill(2)
+    world.use(item.id, times=2)
+    world.memory.sweep()
+    assert world.tier(item.id) is Tier.HOT
+    for _ in range(60):
+        world.found("thing0", k=1)
+        world.clock.advance(DAY_S)
+        world.memory.maintain()
+
+    assert world.tier(item.id) is Tier.WARM
+
+
+def test_what_misled_is_worth_less(world: World) -> None:
+    """One bad turn undoes one good one; the next sweep comes in time for what that means."""
+    items = world.fill(5)
+    world.use(items[0].id, times=2)
+    world.memory.sweep()
+    assert world.tier(items[0].id) is Tier.HOT
+    due_s = world.row().next_due_s
+    assert due_s is not None
+
+    world.memory.reinforce([items[0].id], negative=True)
+    world.memory.flush()
+
+    assert world.memory.get(items[0].id).value == pytest.approx(0.7, abs=1e-6)
+    sooner_s = world.row().next_due_s
+    assert sooner_s is not None
+    assert sooner_s < due_s
+    world.clock.advance(sooner_s - world.clock() + 1e-6)
+    assert [move.item_id for move in world.memory.sweep().moves] == [items[0].id]
+
+
+def test_an_item_that_crossed_is_swept_at_once(world: World) -> None:
+    """Folding an event that lifts it over a threshold makes its namespace due."""
+    items = world.fill(5)
+    world.memory.sweep()
+    assert world.memory.sweep().namespaces == 0
+
+    world.use(items[0].id, times=2)
+
+    assert [move.to for move in world.memory.sweep().moves] == [Tier.HOT]
+
+
+def test_an_event_for_something_that_is_gone_is_dropped(world: World) -> None:
+    """Forgotten, refuted, superseded, another namespace's: the rest of the log counts."""
+    kept, gone, refuted = world.fill(3)
+    other = world.add("x", namespace=BOB)
+    world.memory.reinforce([kept.id, gone.id, refuted.id])
+    row = world.row()
+    stranger = Event(row.ns_id, world.key(other.id), EventKind.CONTRIBUTED, world.clock())
+    nowhere = Event(10**6, 10**6, EventKind.CONTRIBUTED, world.clock())
+    world.store.log([stranger, nowhere])
+    world.memory.forget(gone.id)
+    world.memory.refute(refuted.id)
+    before = world.memory.get(refuted.id)
+
+    assert world.memory.flush() == 5
+
+    assert world.memory.get(kept.id).contributed_count == 1
+    assert world.memory.get(other.id).contributed_count == 0
+    assert world.memory.get(refuted.id) == before
+    assert world.store.check() == []
+
+
+def test_what_is_not_valid_yet_is_counted_and_gains_no_value(world: World) -> None:
+    """Its value begins with it."""
+    item = world.add("x", valid_from=world.clock() + 10.0)
+    world.use(item.id, times=3)
+    world.clock.advance(10.0)
+    world.memory.sweep()
+    kept = world.memory.get(item.id)
+
+    assert kept.contributed_count == 3
+    assert kept.value == pytest.approx(MODEL.initial)
+
+
+def test_ids_of_absent_items_are_passed_over(world: World) -> None:
+    """A model may name what it likes; what is there is counted."""
+    item = world.add("x")
+
+    assert world.memory.reinforce(["absent", item.id, item.id]) == 2
+    assert world.memory.reinforce(["absent"]) == 0
+    assert world.memory.reinforce([]) == 0
+    assert world.memory.reinforce([item.id], namespace=BOB) == 0
+    assert world.memory.flush() == 2
+
+
+def test_an_id_of_several_namespaces_reinforces_none_by_guess(world: World) -> None:
+    """It would be a write into another owner's memory."""
+    for namespace in (ALICE, BOB):
+        world.add("x", id="a", namespace=namespace)
+
+    with pytest.raises(ValueError, match="2 namespaces have an item with the id 'a'"):
+        world.memory.reinforce(["a"])
+    assert world.memory.reinforce(["a"], namespace=BOB) == 1
+    world.memory.flush()
+    assert world.memory.get("a", namespace=BOB).contributed_count == 1
+    assert world.memory.get("a", namespace=ALICE).contributed_count == 0
+
+
+def test_the_paper_preset_lets_exposure_make_items_hot() -> None:
+    """The control of the above: there the cap on exposure is what keeps it from happening."""
+    world = World(MemoryStore(), replace(SMALL, value_model=PRESETS["paper"]))
+    items = world.fill(4)
+    for _ in range(5):
+        world.found("thing1", k=4)
+    world.memory.maintain()
+
+    assert {world.tier(item.id) for item in items} == {Tier.HOT}
+
+
+# ---------------------------------------------------------------- indexes made anew
+
+
+def found_everywhere(world: World) -> list[list[str]]:
+    """Return what a few searches find."""
+    queries = ("thing1", "kind3 colour2", "thing39 kind4", "nothing of that")
+    return [world.found(query, cold=True, k=5) for query in queries]
+
+
+def test_a_rebuilt_index_finds_the_same(world: World) -> None:
+    """It is derived data; totals come out as they were."""
+    world.fill(90)
+    world.claim("Oslo")
+    world.claim("Rome")
+    world.memory.forget("i5")
+    found = [set(ids[:1]) for ids in found_everywhere(world)]
+    row = world.row()
+
+    world.memory.rebuild_index(ALICE)
+
+    again = world.row()
+    assert [set(ids[:1]) for ids in found_everywhere(world)] == found
+    for total in ("live", "length", "hot", "pinned", "vectors"):
+        assert getattr(again, total) == getattr(row, total)
+    assert again.cells > 0
+    assert world.store.check() == []
+
+
+def test_a_lost_index_is_made_anew_by_the_search_that_misses_it(world: World) -> None:
+    """Whoever opens a damaged file asks, and gets an answer."""
+    world.fill(60)
+    best = world.found("thing7 kind2 colour0", k=1)
+    ns_id = world.row().ns_id
+    world.store.write(lambda tx: tx.drop_cell(int(tx.cell_ids(ns_id)[0])))
+    assert world.store.check() != []
+
+    other = world.another()
+
+    assert [
+        h.item.id for h in other.search("thing7 kind2 colour0", namespace=ALICE).hits[:1]
+    ] == best
+    assert world.store.check() == []
+
+
+def test_a_lost_index_is_made_anew_by_the_add_that_misses_it(world: World) -> None:
+    """The add is durable by then; it must not fail for the sake of derived data."""
+    world.fill(60)
+    ns_id = world.row().ns_id
+    world.store.write(lambda tx: tx.drop_cell(int(tx.cell_ids(ns_id)[0])))
+
+    other = world.another()
+    items = other.add_many([{"content": f"new{i}", "namespace": ALICE} for i in range(20)])
+
+    assert [item.content for item in items] == [f"new{i}" for i in range(20)]
+    assert world.store.check() == []
+    assert set(world.found("new7", k=1)) == {items[7].id}
+
+
+def test_lost_words_come_back_with_a_rebuild(world: World) -> None:
+    """And lengths that were counted by another version are counted anew."""
+    world.fill(10)
+    ns_id = world.row().ns_id
+
+    def damage(tx: Writer) -> None:
+        row = tx.rows([1])[1]
+        tx.update(replace(row, length=row.length + 5))
+        ns = tx.namespace_by_id(ns_id)
+        assert ns is not None
+        tx.put_namespace(replace(ns, length=ns.length + 5))
+        tx.clear_index(ns_id)
+
+    world.store.write(damage)
+    with world.store.read() as reader:
+        assert reader.frequencies(ns_id, ["thing1"]) == {}
+
+    world.memory.rebuild_index(ALICE)
+
+    with world.store.read() as reader:
+        assert reader.frequencies(ns_id, ["thing1", "kind1"]) == {"thing1": 1, "kind1": 2}
+    assert world.row().length == 30
+    for item_id in [f"i{i}" for i in range(1, 11)]:
+        world.memory.forget(item_id)
+    assert world.row().length == 0
+    assert world.store.check() == []
+
+
+def test_rebuilding_what_is_not_there_does_nothing(world: World) -> None:
+    world.memory.rebuild_index(("nobody",))
+
+    assert world.memory.namespaces() == []
+    assert world.store.write(lambda tx: upkeep.rebuild(tx, 99, SMALL, world.clock())) is None
+
+
+def test_a_rebuild_leaves_retired_vectors_to_the_past(world: World) -> None:
+    """They enter no index of now."""
+    world.claim("Oslo")
+    world.clock.advance(10.0)
+    world.claim("Rome")
+    world.memory.rebuild_index(ALICE)
+
+    assert world.row().vectors == 1
+    assert world.found("lives", as_of=world.clock() - 5.0) == ["i1"]
+    assert world.found("lives", cold=True) == ["i2"]
+
+
+# ---------------------------------------------------------------- putting into cells
+
+
+def test_few_vectors_are_kept_outside_cells(world: World) -> None:
+    """They are scanned exactly; only after that are cells made."""
+    world.fill(40)
+    assert (world.row().cells, world.row().pending) == (0, 40)
+    world.fill(1)
+    assert (world.row().cells > 5, world.row().pending) == (True, 0)
+    world.fill(8)
+    assert world.row().pending == 8
+    world.fill(1)
+
+    assert world.row().pending == 0
+    assert world.store.check() == []
+
+
+def test_cells_never_outgrow_their_limit(world: World) -> None:
+    """Whatever comes: similar ones, equal ones."""
+    for _ in range(5):
+        world.fill(30)
+    world.memory.add_many([{"content": "same", "namespace": ALICE}] * 60)
+    with world.store.read() as reader:
+        members = reader.members(reader.cell_ids(world.row().ns_id))
+
+    sizes = [len(one.ids) for one in members.values()]
+    assert max(sizes) <= SMALL.cells.split_above
+    assert min(sizes) >= 1
+    assert sum(sizes) + world.row().pending == 210
+    assert world.store.check() == []
+
+
+def test_a_bulk_add_is_put_away_a_piece_at_a_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No transaction is longer than that."""
+    monkeypatch.setattr(indexing, "DRAIN_MAX", 30)
+    world.fill(100)
+
+    assert world.row().pending <= SMALL.cells.drain_at
+    assert world.store.check() == []
+
+
+def test_the_centroid_index_is_saved_now_and_then(world: World) -> None:
+    """When a fifth of the cells has changed; a process that starts loads it."""
+    world.fill(60)
+    ns_id = world.row().ns_id
+    with world.store.read() as reader:
+        first = reader.cell_snapshot(ns_id)
+    assert first is not None
+    assert world.row().cells_changed == 0
+    with world.store.read() as reader:
+        one = reader.members(reader.cell_ids(ns_id)[:1])
+    for key in {i // PASSAGES_MAX for members in one.values() for i in members.ids.tolist()}:
+        world.memory.forget(f"i{key}")
+    assert world.row().cells_changed == 1
+    view = View(DIMENSION, SMALL.budget.hot)
+    assert not indexing.save_index(world.store, view, ALICE, SMALL, world.clock())
+    world.fill(60)
+    assert world.row().cells_changed <= 0.2 * world.row().cells
+    with world.store.read() as reader:
+        assert reader.cell_snapshot(ns_id) not in (None, first)
+
+
+def pending_world(store: Store) -> tuple[World, NamespaceRow]:
+    """Return a world in which fifty vectors wait to be put into cells."""
+    world = World(store, LAZY)
+    world.fill(50)
+    return world, world.row()
+
+
+def drained(world: World, store: Store) -> int:
+    """Put away what waits, through *store*."""
+    view = View(DIMENSION, SMALL.budget.hot)
+    return indexing.drain(store, view, ALICE, EAGER, world.clock())
+
+
+@pytest.mark.parametrize("has_cells", [False, True])
+def test_what_another_process_put_away_meanwhile_is_left_alone(
+    store: Store, has_cells: bool
+) -> None:
+    """The nearest cells are looked for before the transaction; by then all may be done."""
+    world, _ = pending_world(store)
+    if has_cells:
+        drained(world, store)
+        world.fill(20)
+    slow = Interrupted(store)
+    slow.before_write = lambda number: drained(world, store)
+
+    assert drained(world, slow) == 0
+
+    assert world.row().pending == 0
+    assert store.check() == []
+
+
+def test_cells_that_another_process_made_meanwhile_are_not_made_twice(store: Store) -> None:
+    """Some vectors came in between, and wait for the next time."""
+    world, _ = pending_world(store)
+
+    def meanwhile(number: int) -> None:
+        drained(world, store)
+        world.memory.update("i3", content="something else")
+
+    slow = Interrupted(store)
+    slow.before_write = meanwhile
+
+    assert drained(world, slow) == 0
+    assert world.row().pending == 1
+    assert store.check() == []
+
+
+def test_a_cell_that_is_gone_by_then_leaves_its_vectors_waiting(store: Store) -> None:
+    world, _ = pending_world(store)
+    drained(world, store)
+    world.fill(20)
+    slow = Interrupted(store)
+
+    def meanwhile(number: int) -> None:
+        world.memory.rebuild_index(ALICE)
+
+    slow.before_write = meanwhile
+
+    assert drained(world, slow) == 0
+    assert world.row().pending == 70
+    assert store.check() == []
+
+
+def test_a_vector_that_changed_meanwhile_is_put_away_as_it_is_now(store: Store) -> None:
+    """An update keeps the vector's id; the old one's code must not come back under it."""
+    world, _ = pending_world(store)
+    slow = Interrupted(store)
+    slow.before_write = lambda number: world.memory.update("i3", content="zanzibar")
+
+    assert drained(world, slow) == 50
+
+    with store.read() as reader:
+        (vector_id,) = reader.vector_ids([world.key("i3")]).tolist()
+        cell_id = reader.placements(np.array([vector_id]))[vector_id]
+        members = reader.members(np.array([cell_id]))[cell_id]
+    code = members.codes[members.ids.tolist().index(vector_id)]
+    vector = world.embedder.embed(["zanzibar"])[0]
+    assert float(code @ vector) / float(np.linalg.norm(code)) > 0.99
+
+
+@pytest.mark.parametrize("has_cells", [False, True])
+def test_a_namespace_that_is_forgotten_meanwhile_does_not_come_back(
+    store: Store, has_cells: bool
+) -> None:
+    """Not even as a name; nor does its successor of the same name get what was its."""
+    world, _ = pending_world(store)
+    if has_cells:
+        drained(world, store)
+        world.fill(20)
+    slow = Interrupted(store)
+    slow.before_write = lambda number: world.memory.forget_namespace(ALICE)
+
+    assert drained(world, slow) == 0
+    assert world.memory.namespaces() == []
+    world.fill(50)
+    slow.before_write = lambda number: (world.memory.forget_namespace(ALICE), world.add("x"))
+    assert drained(world, slow) == 0
+    assert world.row().vectors == 1
+    assert store.check() == []
+
+
+def test_an_index_is_not_saved_for_a_namespace_that_was_forgotten_meanwhile(store: Store) -> None:
+    world, _ = pending_world(store)
+    drained(world, store)
+    view = View(DIMENSION, SMALL.budget.hot)
+    slow = Interrupted(store)
+    slow.before_write = lambda number: world.memory.forget_namespace(ALICE)
+
+    assert not indexing.save_index(slow, view, ALICE, EAGER, world.clock())
+    assert world.memory.namespaces() == []
+    assert not indexing.save_index(slow, view, ALICE, EAGER, world.clock())
+    assert drained(world, slow) == 0
+
+
+def test_an_index_of_no_cells_is_not_saved(store: Store) -> None:
+    """The last cell was emptied since."""
+    world, _ = pending_world(store)
+    drained(world, store)
+    for i in range(1, 51):
+        world.memory.forget(f"i{i}")
+    view = View(DIMENSION, SMALL.budget.hot)
+
+    assert world.row().cells_changed > 0
+    assert not indexing.save_index(store, view, ALICE, EAGER, world.clock())
+
+
+def test_an_add_goes_through_though_its_namespace_is_forgotten_before_it_is_indexed(
+    store: Store,
+) -> None:
+    """The item was there, and is gone with the rest; nothing of it comes back."""
+    for at_write in (2, 3):
+        world = World(store)
+        slow = Interrupted(store)
+
+        def meanwhile(number: int, at_write: int = at_write, world: World = world) -> None:
+            if number == at_write:
+                world.memory.forget_namespace(ALICE)
+
+        slow.before_write = meanwhile
+        memory = world.another(store=slow)
+
+        items = memory.add_many([{"content": f"n{i}", "namespace": ALICE} for i in range(50)])
+
+        assert len(items) == 50
+        assert slow.writes >= at_write
+        assert world.memory.namespaces() == []
+        assert memory.search("n1", namespace=ALICE).hits == ()
+
+
+def test_what_waits_is_put_away_under_an_old_half_life_too(store: Store) -> None:
+    """An edit re-keys whatever it came for."""
+    world = World(store)
+    model = replace(MODEL, half_life_s=MODEL.half_life_s * 2)
+    other = world.another(replace(SMALL, value_model=model))
+    world.fill(39)
+
+    other.add_many([{"content": "x", "namespace": ALICE}] * 5)
+
+    assert world.row().half_life_s == model.half_life_s
+    assert world.row().cells > 0
+    assert store.check() == []
+
+
+# ---------------------------------------------------------------- a plain edit
+
+
+def test_an_edit_that_did_nothing_still_closes_with_a_new_version(world: World) -> None:
+    """Followers compare versions; an empty change costs them nothing."""
+    world.fill(1)
+    before = world.row()
+
+    def work(tx: Writer) -> None:
+        edit = Edit.of(tx, ALICE, SMALL, world.clock())
+        assert edit.insert([], []) == []
+        edit.close()
+
+    world.store.write(work)
+
+    assert world.row() == replace(before, version=before.version + 1)
+
+
+def test_maintain_folds_and_sweeps(world: World) -> None:
+    """What a server calls every few seconds."""
+    items = world.fill(5)
+    world.memory.reinforce([items[0].id])
+    world.memory.reinforce([items[0].id])
+
+    world.memory.maintain()
+
+    assert world.tier(items[0].id) is Tier.HOT
+    assert world.memory.flush() == 0
+
+
+def test_a_year_of_upkeep_ends_in_a_sound_store(store: Store) -> None:
+    """Adds, uses, plans and expiry, swept now and then."""
+    world = World(store, replace(SMALL, evict=True))
+    for month in range(12):
+        items = world.fill(12, expires_at=world.clock() + YEAR_S / 4)
+        world.use(*(item.id for item in items[:3]), times=2)
+        world.claim(str(month), valid_from=world.clock() + 1.5 * MONTH_S)
+        world.clock.advance(MONTH_S)
+        world.memory.maintain()
+        assert store.check() == []
+        assert world.row().hot <= SMALL.hot_max
+
+    live = world.memory.list(namespace=ALICE).items
+    assert all(item.status is Status.LIVE for item in live)
+    assert 0 < len(live) <= 48
+
+
+def test_cell_settings_decide_when_a_namespace_is_due() -> None:
+    row = NamespaceRow(ns_id=1, name=ALICE, version=1, half_life_s=1.0)
+    cells = CellSettings(from_vectors=40, drain_at=8)
+    due = [
+        indexing.is_due(replace(row, pending=pending, cells=count), cells)
+        for count in (0, 1)
+        for pending in (8, 9, 40, 41)
+    ]
+
+    assert due == [False, False, False, True, False, True, True, True]
+
+
+def test_a_hashing_embedder_of_other_size_is_another_one() -> None:
+    assert Hashing(dimension=8).id != Hashing(dimension=16).id
