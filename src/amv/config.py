@@ -8,6 +8,7 @@ AMV_LOG_LEVEL   DEBUG, INFO, WARNING (default) or ERROR
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from threading import TIMEOUT_MAX
 from typing import Literal
 
 from amv.errors import ConfigError
@@ -41,9 +42,11 @@ class Settings:
             )
         if self.synchronous not in ("FULL", "NORMAL"):
             raise ConfigError(f"synchronous must be FULL or NORMAL, got {self.synchronous!r}")
-        if self.upkeep_interval_s is not None and not self.upkeep_interval_s > 0.0:
+        interval_s = self.upkeep_interval_s
+        if interval_s is not None and not 0.0 < interval_s <= TIMEOUT_MAX:
             raise ConfigError(
-                f"upkeep_interval_s must be positive or None, got {self.upkeep_interval_s!r}"
+                f"upkeep_interval_s must be positive, at most {TIMEOUT_MAX:g}, or None, "
+                f"got {interval_s!r}"
             )
         if not self.db:
             raise ConfigError("the database needs a file name, got an empty one")

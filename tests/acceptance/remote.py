@@ -35,6 +35,12 @@ def opened(path: Path | str) -> amv.Memory:
     return amv.Memory.open(str(path), embedder="hashing", settings=settings)
 
 
+def scored(memory: amv.Memory, query: str, ns: str, k: int) -> list[list[Any]]:
+    """Return id, content and similarity of what a search finds, cold cells included."""
+    hits = memory.search(query, namespace=(ns,), k=k, cold=True).hits
+    return [[hit.item.id, hit.item.content, round(hit.similarity, 3)] for hit in hits]
+
+
 # ---------------------------------------------------------------- the other process
 
 
@@ -73,6 +79,11 @@ class Server:
         for value in values:
             self.add(value, ns, claim=("alice", "city", value))
 
+    def add_texts(self, texts: dict[str, str], ns: str) -> None:
+        self.memory.add_many(
+            {"content": text, "namespace": (ns,), "id": item_id} for item_id, text in texts.items()
+        )
+
     def update(self, item_id: str, content: str) -> None:
         self.memory.update(item_id, content=content)
 
@@ -98,9 +109,12 @@ class Server:
         hits = self.memory.search(query, namespace=(ns,), **how).hits
         return [f"{hit.item.id}: {hit.item.content}" for hit in hits]
 
+    def scored(self, query: str, ns: str, k: int) -> list[list[Any]]:
+        return scored(self.memory, query, ns, k)
+
     def watch(self, wanted: list[str], ns: str, for_s: float) -> list[tuple[float, str, list[str]]]:
         """Search for one item after the other; return when each began, for what, what it found."""
-        seen = []
+        seen: list[tuple[float, str, list[str]]] = []
         until_s = time.monotonic() + for_s
         while (now_s := time.monotonic()) < until_s:
             item_id = wanted[len(seen) % len(wanted)]

@@ -17,7 +17,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -38,7 +37,10 @@ from amv.testing import FakeClock
 T = TypeVar("T")
 
 NAMES: tuple[Namespace, ...] = (("a",), ("a", "b"), ("a/b",))
-WORDS = "rome oslo lima walks swims sings green amber indigo tea salt rice seven nine".split()
+WORDS = (
+    *("rome", "oslo", "lima", "walks", "swims", "sings", "green"),
+    *("amber", "indigo", "tea", "salt", "rice", "seven", "nine"),
+)
 SUBJECTS = ("ada", "bob")
 ATTRIBUTES = ("city", "diet")
 VALUES: tuple[str | int, ...] = ("rome", "oslo", 7)
@@ -551,8 +553,15 @@ class SameMemories(RuleBasedStateMachine):
         assert list(copy.export_items(vectors=vectors)) == exported
         assert store.check() == []
         for name in NAMES if vectors else ():
-            here, there = self.exhaustive(self.model.watcher, name), self.exhaustive(copy, name)
-            assert_same_hits(here, there)
+            # What has expired is not exported, yet counts in the word statistics until a sweep.
+            here, there = (
+                {hit.item.id: hit for hit in self.exhaustive(memory, name).hits}
+                for memory in (self.model.watcher, copy)
+            )
+            assert here.keys() == there.keys()
+            for item_id, hit in here.items():
+                assert hit.item == there[item_id].item
+                assert close_to(hit.similarity, there[item_id].similarity)
         assert copy.restore(lines).present == len(lines)
 
     @rule()
@@ -578,23 +587,25 @@ class SameMemories(RuleBasedStateMachine):
     def they_agree(self) -> None:
         touched, self.touched = self.touched, set()
         for name in sorted(touched):
-            listed = self.both(
-                lambda memory: memory.list(namespace=name, status=None, limit=1000)
-            ).answer.items
-            known = {item_id for ns, item_id in self.kept if ns == name}
-            assert {item.id for item in listed} == known
-            assert {item.namespace for item in listed} <= {name}
-            self.assert_nothing_gone(listed)
-            self.assert_search_is_exhaustive(name, listed)
-            stats = self.both(lambda memory: replace(memory.stats(name), store_bytes=0)).answer
-            assert stats.tiers[Tier.HOT] <= SMALL.hot_max
-            assert stats.pinned <= SMALL.hot_max // 2
-            for subject in SUBJECTS:
-                for attribute in ATTRIBUTES:
-                    self.assert_claim_is_right(name, subject, attribute, listed)
+            self.they_agree_on(name)
         if touched:
             assert self.file.store.check() == []
             assert self.model.store.check() == []
+
+    def they_agree_on(self, name: Namespace) -> None:
+        listed = self.both(
+            lambda memory: memory.list(namespace=name, status=None, limit=1000)
+        ).answer.items
+        assert {item.id for item in listed} == {i for ns, i in self.kept if ns == name}
+        assert {item.namespace for item in listed} <= {name}
+        self.assert_nothing_gone(listed)
+        self.assert_search_is_exhaustive(name, listed)
+        stats = self.both(lambda memory: replace(memory.stats(name), store_bytes=0)).answer
+        assert stats.tiers[Tier.HOT] <= SMALL.hot_max
+        assert stats.pinned <= SMALL.hot_max // 2
+        for subject in SUBJECTS:
+            for attribute in ATTRIBUTES:
+                self.assert_claim_is_right(name, subject, attribute, listed)
 
     def assert_nothing_gone(self, items: Sequence[Item]) -> None:
         assert not self.gone_ids & {item.id for item in items}

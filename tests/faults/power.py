@@ -21,12 +21,12 @@ from tests.faults.strace import ROOT, environment
 
 SECTOR_BYTES = 512
 
-CALLS = ("openat", "pwrite64", "write", "writev", "ftruncate", "fdatasync", "fsync")
-REMOVALS = ("unlink", "unlinkat")
+CALLS = "openat,pwrite64,write,writev,ftruncate,fdatasync,fsync,?unlink,unlinkat"
 
 _LINE = re.compile(r"(\d+) +(.*)")
 _RESUMED = re.compile(r"<\.\.\. \w+ resumed>(.*)")
 _CALL = re.compile(r"(\w+)\((.*)\) += (-?\d+)(.*)", re.DOTALL)
+_LAST_NUMBER = re.compile(r", (\d+)$")
 _STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 _DESCRIPTOR = re.compile(r"\d+<((?:\\x[0-9a-f]{2})*)>")
 
@@ -46,9 +46,8 @@ class Asked(NamedTuple):
 
 def traced(job: dict[str, Any], log: Path) -> list[Asked]:
     """Run a job in a child of its own and return all it asked of the disk, in order."""
-    names = ",".join(f"?{name}" for name in (*CALLS, *REMOVALS))
     command = ["strace", "-f", "-qq", "-y", "-xx", "-s", "10000000", "-o", str(log)]
-    command += ["-e", "signal=none", "-e", f"trace={names}"]
+    command += ["-e", "signal=none", "-e", f"trace={CALLS}"]
     command += [sys.executable, "-m", "tests.faults.child"]
     done = subprocess.run(
         command,
@@ -65,30 +64,39 @@ def traced(job: dict[str, Any], log: Path) -> list[Asked]:
 def _asked(log: Path, folder: Path) -> Iterator[Asked]:
     for call, arguments, result, rest in _calls(log):
         opened = _DESCRIPTOR.match(arguments) if call != "openat" else _DESCRIPTOR.search(rest)
-        strings = _STRING.findall(arguments)
+        strings = [_bytes(string) for string in _STRING.findall(arguments)]
         if result < 0:
             continue
         if call == "writev" and arguments.startswith("1<"):
-            yield Asked("say", data=_bytes(strings[0]))
+            yield Asked("say", data=strings[0])
             continue
-        path = Path(_bytes(opened[1]).decode() if opened else _bytes(strings[0]).decode())
+        path = Path((_bytes(opened[1]) if opened else strings[0]).decode())
         name = "" if path == folder else path.name
-        if folder not in (path, path.parent) or name.endswith("-shm"):
-            # The index of the log is shared memory, and made anew after a power loss.
-            continue
-        numbers = [int(n) for n in re.findall(r"(?:, )(\d+)(?=,|$)", arguments)]
-        if call == "openat" and "O_CREAT" in arguments:
+        # The index of the log is shared memory, and made anew after a power loss.
+        if folder in (path, path.parent) and not name.endswith("-shm"):
+            yield from _changes(call, name, arguments, strings, result)
+
+
+def _changes(
+    call: str, name: str, arguments: str, strings: list[bytes], result: int
+) -> Iterator[Asked]:
+    """Yield what one call changes about a file of the folder, or the folder itself."""
+    last = _LAST_NUMBER.search(arguments)
+    match call:
+        case "openat" if "O_CREAT" in arguments:
             yield Asked("create", name)
-        elif call == "pwrite64":
-            yield Asked("write", name, numbers[-1], _bytes(strings[0]))
-        elif call == "write":
+        case "pwrite64":
+            assert last
+            yield Asked("write", name, int(last[1]), strings[0][:result])
+        case "write":
             # To a log of events, which is only ever appended to.
-            yield Asked("write", name, -1, _bytes(strings[0]))
-        elif call == "ftruncate":
-            yield Asked("truncate", name, numbers[-1])
-        elif call in ("fsync", "fdatasync"):
+            yield Asked("write", name, -1, strings[0][:result])
+        case "ftruncate":
+            assert last
+            yield Asked("truncate", name, int(last[1]))
+        case "fsync" | "fdatasync":
             yield Asked("sync", name)
-        elif call in REMOVALS:
+        case "unlink" | "unlinkat":
             yield Asked("remove", name)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import amv
-from tests.faults.child import REACH
+from tests.faults.child import reach
 from tests.faults.workloads import (
     START_S,
     WORKLOADS,
@@ -122,7 +122,7 @@ class Child:
 
     def run(self, workload: str, path: Path, call: str = "", nth: int = 0, **how: Any) -> Run:
         """Run a workload whose *nth* call of a sort meets the fault; 0: none does."""
-        assert nth <= REACH, f"{workload} makes more than {REACH} calls of {call}"
+        assert nth <= reach(call), f"{workload} makes more than {reach(call)} calls of {call}"
         job = {"workload": workload, "path": str(path), "call": call, "nth": nth, **how}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(job).encode() + b"\n")
@@ -165,10 +165,12 @@ def injecting(
     A *lasting* one strikes all calls of that sort from then on.
     """
     log = folder / "strace.log"
-    names = ",".join(f"?{name}" for call in calls for name in _ALIASES.get(call, (call,)))
-    when = f"{REACH}+" if lasting else f"{REACH}"
     command = ["strace", "-f", "-qq", "-o", str(log), "-e", "signal=none"]
-    command += ["-e", f"trace={names}", "-e", f"inject={names}:{fault}:when={when}"]
+    names = {name: call for call in calls for name in _ALIASES.get(call, (call,))}
+    command += ["-e", "trace=" + ",".join(f"?{name}" for name in names)]
+    for name, call in names.items():
+        when = f"{reach(call)}+" if lasting else f"{reach(call)}"
+        command += ["-e", f"inject=?{name}:{fault}:when={when}"]
     command += [sys.executable, "-m", "tests.faults.child"]
     with subprocess.Popen(
         command,

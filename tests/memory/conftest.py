@@ -4,11 +4,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from amv.memory.ports import Store
 from amv.stores.memory import MemoryStore
 from amv.stores.sqlite import SqliteStore
 from tests.memory.worlds import World
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("amv", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+if settings.get_current_profile_name() == "default":
+    settings.load_profile("amv")
 
 
 @pytest.fixture(params=["memory", "sqlite"])

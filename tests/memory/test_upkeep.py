@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from amv.embedders.hashing import Hashing
 from amv.memory import indexing, upkeep
+from amv.memory.cells import CentroidIndex
 from amv.memory.edit import Edit
 from amv.memory.hot import View
 from amv.memory.item import Status
@@ -251,6 +252,36 @@ def test_a_lost_index_is_made_anew_by_the_add_that_misses_it(world: World) -> No
     assert [item.content for item in items] == [f"new{i}" for i in range(20)]
     assert world.store.check() == []
     assert set(world.found("new7", k=1)) == {items[7].id}
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "flipped", "another", "old"])
+def test_a_saved_centroid_index_that_is_no_good_costs_time_only(store: Store, damage: str) -> None:
+    """It is made anew from the centroids, and what it says is never taken on trust."""
+    world = World(store, replace(SMALL, cells=replace(SMALL.cells, probes_cold=64)))
+    world.fill(60)
+    ns_id = world.row().ns_id
+    with store.read() as reader:
+        saved = reader.cell_snapshot(ns_id)
+    assert saved is not None
+    if damage == "old":
+        world.fill(40)
+    others = CentroidIndex(DIMENSION // 2)
+    others.add(np.arange(1, 4), np.eye(3, DIMENSION // 2, dtype=np.float32))
+    bad = {
+        "missing": None,
+        "cut": saved[:-9],
+        "flipped": saved[:-1] + bytes([saved[-1] ^ 1]),
+        "another": others.snapshot(),
+        "old": saved,
+    }[damage]
+    expected = found_everywhere(world)
+    store.write(lambda tx: tx.put_cell_snapshot(ns_id, bad))
+
+    other = World(store, world.settings)
+
+    assert found_everywhere(other) == expected
+    assert len(other.found("thing", k=200, cold=True)) == world.row().live
+    assert store.check() == []
 
 
 def test_lost_words_come_back_with_a_rebuild(world: World) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from amv.embedders.hashing import Hashing
 from amv.memory.item import Claim, Item, Namespace
-from amv.memory.ports import Embedder, Event, NamespaceRow, Reader, Store, Writer
+from amv.memory.ports import Embedder, Event, NamespaceRow, Store, Writer
 from amv.memory.service import MemoryService
 from amv.memory.settings import CellSettings, MemorySettings
 from amv.memory.tiers import Tier
@@ -88,7 +88,7 @@ class World:
         return self.add(f"lives in {value}", claim=Claim("alice", "city", value), **fields)
 
     def city(self) -> str | None:
-        """Return where Alice lives now, and see that a search agrees that it is believed."""
+        """Return where Alice lives now, by her claims."""
         item = self.memory.find_claim(ALICE, "alice", "city")
         return None if item is None else item.content.removeprefix("lives in ")
 
@@ -156,8 +156,3 @@ class Interrupted:
     def log(self, events: Sequence[Event]) -> None:
         """Pass events on."""
         self._store.log(events)
-
-
-def terms_of(reader: Reader, ns_id: int, words: Sequence[str]) -> dict[str, int]:
-    """Return in how many items each word stands, as the lexical index has it."""
-    return reader.frequencies(ns_id, words)

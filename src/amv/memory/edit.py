@@ -205,12 +205,9 @@ class Edit:
     def retire(self, row: Row, *, status: Status) -> Row:
         """Take a live row out of every search of now; a superseded one stays for the past."""
         self.unindex(row, keep_vectors=status is Status.SUPERSEDED)
-        state = replace(
-            row.state,
-            tier=Tier.COLD,
-            protection=Protection.NONE,
-            value_key=begun_key(row, self.model),
-        )
+        state = replace(row.state, tier=Tier.COLD, protection=Protection.NONE)
+        if row.state.protection is Protection.NOT_YET_VALID:
+            state = replace(state, value_key=value_key(self.model.initial, self.now_s, self.model))
         retired = replace(row, status=status, pinned=False, state=state)
         self.tx.update(retired)
         return retired

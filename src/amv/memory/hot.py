@@ -115,10 +115,17 @@ class View:
     """One namespace in RAM, as of `version`.
 
     Take `lock` first and open the snapshot while holding it: then every
-    snapshot is at least as new as the view, and nothing stale is cached.
+    snapshot is at least as new as the view, and nothing stale is cached.  *check*
+    raises where the vectors in a snapshot are not of the embedder that the view
+    is for.
     """
 
-    def __init__(self, dimension: int, hot_vectors_max: int) -> None:
+    def __init__(
+        self,
+        dimension: int,
+        hot_vectors_max: int,
+        check: Callable[[Reader], None] = lambda reader: None,
+    ) -> None:
         self.lock = threading.Lock()
         self.ns_id = -1
         self.version = -1
@@ -127,6 +134,7 @@ class View:
         self.index: CentroidIndex | None = None
         self._dimension = dimension
         self._hot_vectors_max = hot_vectors_max
+        self._check = check
         self._cells: OrderedDict[int, Members] = OrderedDict()
         self._cells_bytes = 0
         self._rows: OrderedDict[int, Row] = OrderedDict()
@@ -144,9 +152,10 @@ class View:
             # Every value key is another one now.
             self._rows.clear()
             self._half_life_s = row.half_life_s
-        if self.ns_id == row.ns_id and 0 <= self.version <= row.version:
-            if self.version == row.version:
-                return
+        if self.ns_id == row.ns_id and self.version == row.version:
+            return
+        self._check(reader)
+        if self.ns_id == row.ns_id and 0 <= self.version < row.version:
             changes = reader.changes(row.ns_id, self.version)
             if changes is not None:
                 for change in changes:
@@ -294,13 +303,10 @@ class Views:
             self._views.move_to_end(namespace)
             return view
 
-    def drop(self, namespace: Namespace | None = None) -> None:
-        """Forget one view or, without a name, all of them."""
+    def drop(self, namespace: Namespace) -> None:
+        """Forget the view of a namespace."""
         with self._lock:
-            if namespace is None:
-                self._views.clear()
-            else:
-                self._views.pop(namespace, None)
+            self._views.pop(namespace, None)
 
     def trim(self, *, at_once: bool) -> None:
         """Drop views, least recently used first, until the rest fit; at least one stays.

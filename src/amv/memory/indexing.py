@@ -28,6 +28,19 @@ def is_due(row: NamespaceRow, cells: CellSettings) -> bool:
     return row.pending > (cells.drain_at if row.cells else cells.from_vectors)
 
 
+def drain_all(
+    store: Store, view: View, row: NamespaceRow, settings: MemorySettings, now_s: float
+) -> None:
+    """Put waiting vectors of a namespace into cells until few enough wait."""
+    now: NamespaceRow | None = row
+    while now is not None and is_due(now, settings.cells):
+        if not drain(store, view, now.name, settings, now_s):
+            break
+        save_index(store, view, now.name, settings, now_s)
+        with store.read() as reader:
+            now = reader.namespace(row.name)
+
+
 def drain(
     store: Store, view: View, namespace: Namespace, settings: MemorySettings, now_s: float
 ) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from amv.errors import DimensionMismatch, InvalidInput
+from amv.errors import DimensionMismatch, EmbedderError, InvalidInput
 from amv.memory import filters, lexical
 from amv.memory.item import (
     Claim,
@@ -34,6 +34,7 @@ from amv.memory.transfer import Restored
 QUERIES_CACHED = 1024
 QUERY_BYTES_MAX = 64 << 10
 DEFAULT_TRUST = 0.5
+UNIT_TOLERANCE = 2e-3
 
 _ADD_KEYS = frozenset(
     [
@@ -235,10 +236,30 @@ class Intake:
         return spans
 
     def embed_texts(self, texts: Sequence[str]) -> Floats:
-        """Return unit vectors of shape (n, dimension)."""
+        """Return unit vectors of shape (n, dimension).
+
+        Raises EmbedderError where the embedder breaks its promise: what it
+        returns would be kept, and its other vectors be compared with it.
+        """
+        wanted = (len(texts), self._embedder.dimension)
         if not texts:
-            return np.zeros((0, self._embedder.dimension), dtype=np.float32)
-        return self._embedder.embed(texts)
+            return np.zeros(wanted, dtype=np.float32)
+        try:
+            matrix = np.asarray(self._embedder.embed(texts), dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise EmbedderError(
+                f"embedder {self._embedder.id!r} must return numbers only: {error}"
+            ) from error
+        if matrix.shape != wanted:
+            raise EmbedderError(
+                f"embedder {self._embedder.id!r} must return vectors of shape {wanted}, "
+                f"got {matrix.shape}"
+            )
+        squares = np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
+        # Written positively, so that NaN is refused too.
+        if (np.abs(squares - 1.0) < UNIT_TOLERANCE).all():
+            return matrix
+        raise EmbedderError(f"embedder {self._embedder.id!r} must return vectors of length 1")
 
     def query(self, text: str) -> Floats:
         """Return the vector of a query; one seen lately is not embedded again."""

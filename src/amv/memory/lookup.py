@@ -54,8 +54,7 @@ def find(
             "say which with namespace="
         )
     ns = ns or reader.namespace_by_id(rows[0].ns_id)
-    if ns is None:
-        raise ItemNotFound(f"no item has the id {item_id!r}")
+    assert ns is not None
     return rows[0], ns
 
 

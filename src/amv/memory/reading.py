@@ -59,7 +59,12 @@ class MemoryReading:
         self._clock: Callable[[], float] = lambda: utc(clock()).timestamp()
         self._intake = Intake(embedder, settings, new_id)
         self._views = Views(
-            lambda: View(embedder.dimension, settings.budget.hot), settings.cache_bytes
+            lambda: View(
+                embedder.dimension,
+                settings.budget.hot,
+                lambda reader: lookup.check_embedder(reader, embedder),
+            ),
+            settings.cache_bytes,
         )
 
     def get(self, item_id: str, *, namespace: Sequence[str] | None = None) -> Item:
@@ -161,28 +166,30 @@ class MemoryReading:
             cold=cold,
             now_s=self._clock(),
         )
-        name = check_namespace(namespace)
-        if request is None:
-            with self._store.read():  # which a closed store refuses
-                return _NOTHING
-        return self._run(name, request)
+        return self._run(check_namespace(namespace), request)
 
-    def _run(self, name: Namespace, request: searching.Query) -> SearchResult:
-        """Run a checked search and log what it showed."""
-        now_s, view = request.now_s, self._views.of(name)
+    def _run(
+        self, name: Namespace, request: searching.Query | None, *, is_shown: bool = True
+    ) -> SearchResult:
+        """Run a checked search; log its hits as exposed if they are shown to the caller."""
+        view = self._views.of(name)
         with view.lock, self._store.read() as reader:
             ns = reader.namespace(name)
             if ns is None:
+                self._views.drop(name)  # nothing of a forgotten one stays in RAM
+            if ns is None or request is None:
                 return _NOTHING
+            now_s = request.now_s
             is_behind = view.ns_id != ns.ns_id or view.version != ns.version
             if is_behind:
-                lookup.check_embedder(reader, self._embedder)
                 view.follow(reader, ns)
             out = searching.run(
                 reader, view, ns, request, self._settings, lambda row: self._value(row, ns, now_s)
             )
         self._views.trim(at_once=is_behind)
-        self._store.log([Event(ns.ns_id, m.row.key, EventKind.EXPOSED, now_s) for m in out.matches])
+        if is_shown:
+            exposed = EventKind.EXPOSED
+            self._store.log([Event(ns.ns_id, m.row.key, exposed, now_s) for m in out.matches])
         return SearchResult(
             hits=tuple(
                 Hit(self._item(m.row, ns, now_s), m.similarity, m.lexical, m.rank)
@@ -206,24 +213,28 @@ class MemoryReading:
     ) -> Context:
         """Return the best items for a query as a block for a prompt, under a cap of tokens.
 
-        The items in it count as contributed.  *count_tokens* measures the
+        The items in it count as exposed and as contributed.  *count_tokens* measures the
         block; the default needs no tokenizer and errs high.
         """
         if not (isinstance(token_budget, int) and token_budget >= 1):
             raise InvalidInput(f"token_budget must be at least 1, got {token_budget!r}")
-        found = self.search(
+        request = self._intake.check_query(
             query,
-            namespace=namespace,
             k=min(CONTEXT_CANDIDATES, self._settings.k_max),
             vector=vector,
             filter=filter,
+            as_of=None,
+            cold=None,
+            now_s=self._clock(),
         )
+        found = self._run(check_namespace(namespace), request, is_shown=False)
         entries = [
             ContextEntry(id=hit.item.id, content=hit.item.content, created_at=hit.item.created_at)
             for hit in found.hits
         ]
         packed = pack(entries, token_budget, count_tokens)
-        self.reinforce(packed.item_ids, namespace=namespace)
+        self.reinforce(packed.item_ids, contributed=False, namespace=namespace)
+        self.reinforce(packed.item_ids, contributed=True, namespace=namespace)
         return Context(text=packed.text, item_ids=packed.item_ids, tokens=packed.tokens)
 
     def reinforce(

@@ -13,10 +13,20 @@ from collections.abc import Callable
 import numpy as np
 
 from amv.errors import Conflict
-from amv.memory import upkeep
+from amv.memory import indexing, upkeep
+from amv.memory.hot import View
 from amv.memory.intake import Intake
 from amv.memory.lookup import EMBEDDER_META, embedder_mark
-from amv.memory.ports import PASSAGES_MAX, RETIRED, Embedder, Reader, Store, Vectors, Writer
+from amv.memory.ports import (
+    PASSAGES_MAX,
+    RETIRED,
+    Embedder,
+    Reader,
+    Store,
+    Vectors,
+    Writer,
+    owners,
+)
 from amv.memory.settings import MemorySettings
 
 STAGE_META = "reembedding"
@@ -40,10 +50,17 @@ def reembed(
             return 0
     intake = Intake(embedder, settings, new_id=lambda: "")
     store.write(lambda tx: _begin(tx, mark))
+    staged = 0
     while True:
-        staged = _stage_all(store, intake, mark, progress)
+        staged += _stage_all(store, intake, mark, progress)
         if store.write(lambda tx: _take_over(tx, mark, settings, now_s)):
-            return staged
+            break
+    with store.read() as reader:
+        namespaces = reader.namespaces()
+    for ns in namespaces:
+        view = View(embedder.dimension, settings.budget.hot)
+        indexing.drain_all(store, view, ns, settings, now_s)
+    return staged
 
 
 def _begin(tx: Writer, mark: str) -> None:
@@ -72,10 +89,14 @@ def _stage_all(store: Store, intake: Intake, mark: str, progress: Progress) -> i
 
 
 def _stage(tx: Writer, mark: str, contents: dict[int, str], vectors: dict[int, Vectors]) -> None:
-    """Stage the vectors of items whose content is still the one that was embedded."""
+    """Stage the vectors of items whose content is still the one that was embedded.
+
+    One that was refuted since has none any more, and must not get some again.
+    """
     _check_mark(tx, mark)
+    indexed = set(owners(tx.vector_ids(list(contents))).tolist())
     for key, row in tx.rows(list(contents)).items():
-        if row.content == contents[key]:
+        if row.content == contents[key] and key in indexed:
             own = vectors[key]
             tx.stage_vectors(Vectors(own.ids + key * PASSAGES_MAX, own.matrix))
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from amv.memory import lexical
 from amv.memory.cells import code_similarities
+from amv.memory.edit import indexed_text
 from amv.memory.filters import Node, matches
 from amv.memory.hot import View
 from amv.memory.item import Item, Row
@@ -283,6 +284,30 @@ def _past(scan: _Scan) -> None:
     if len(keys) > room:
         scan.reasons.append("more superseded items were valid then than the budget allows")
     _score_keys(scan, keys[:room])
+    if keys[:room] and scan.query.terms:
+        _past_words(scan)
+
+
+def _past_words(scan: _Scan) -> None:
+    """Match words of the most similar superseded items: they are in no lexical index any more."""
+    ids, similarities = scan.ids[-1], scan.similarities[-1]
+    best = owners(ids[np.argsort(-similarities)]).tolist()
+    rows = scan.reader.rows(list(dict.fromkeys(best))[:LEXICAL_VECTORS])
+    frequencies = scan.reader.frequencies(scan.row.ns_id, scan.query.terms)
+    counts = {
+        key: lexical.term_counts(indexed_text(row.content, row.context))
+        for key, row in rows.items()
+    }
+    parts = []
+    for term in scan.query.terms:
+        found = [(key, n[term], length) for key, (n, length) in counts.items() if term in n]
+        postings = np.asarray(found, dtype=lexical.POSTING)
+        parts.append((max(frequencies.get(term, 0), len(found)), postings))
+    live = max(scan.row.live, len(rows))
+    mean_length = max(1.0, sum(length for _, length in counts.values()) / len(rows))
+    keys, scores = lexical.bm25(parts, live, mean_length)
+    scan.lexical_keys = np.concatenate([scan.lexical_keys, keys])
+    scan.lexical_scores = np.concatenate([scan.lexical_scores, scores])
 
 
 def _lexical(scan: _Scan, allowed: list[int] | None) -> None:

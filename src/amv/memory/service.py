@@ -11,7 +11,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from amv.errors import Conflict, InvalidInput, ItemNotFound, StoreClosed, StoreError
+from amv.errors import (
+    Conflict,
+    DimensionMismatch,
+    InvalidInput,
+    ItemNotFound,
+    StoreClosed,
+    StoreError,
+)
 from amv.memory import indexing, life, lookup, transfer, upkeep
 from amv.memory.edit import Edit
 from amv.memory.hot import IndexDamaged
@@ -40,13 +47,15 @@ EXPORT_PAGE = 500
 class MemoryService(MemoryReading):
     """The memory of one or many agents, each in its own namespace."""
 
-    def _run(self, name: Namespace, request: Query) -> SearchResult:
+    def _run(
+        self, name: Namespace, request: Query | None, *, is_shown: bool = True
+    ) -> SearchResult:
         """Search; an index found damaged is made anew first, as it is derived data."""
         try:
-            return super()._run(name, request)
+            return super()._run(name, request, is_shown=is_shown)
         except IndexDamaged:
             self.rebuild_index(name)
-            return super()._run(name, request)
+            return super()._run(name, request, is_shown=is_shown)
 
     # Adding
 
@@ -107,7 +116,7 @@ class MemoryService(MemoryReading):
     def _index_if_due(self, ns: NamespaceRow) -> None:
         # What called this is durable.  A failure here must not say otherwise: what waits
         # outside the cells is found there, and put away after the next write.
-        with suppress(StoreError):
+        with suppress(StoreError, DimensionMismatch):
             try:
                 self._put_into_cells(ns)
             except IndexDamaged:
@@ -115,16 +124,7 @@ class MemoryService(MemoryReading):
 
     def _put_into_cells(self, ns: NamespaceRow) -> None:
         view = self._views.of(ns.name)
-        settings, now_s = self._settings, self._clock()
-        while indexing.is_due(ns, settings.cells):
-            if not indexing.drain(self._store, view, ns.name, settings, now_s):
-                break
-            with self._store.read() as reader:
-                row = reader.namespace(ns.name)
-            if row is None:
-                break
-            ns = row
-            indexing.save_index(self._store, view, ns.name, settings, now_s)
+        indexing.drain_all(self._store, view, ns, self._settings, self._clock())
         self._views.trim(at_once=True)
 
     # Changing
@@ -238,16 +238,25 @@ class MemoryService(MemoryReading):
 
     def forget(self, item_id: str, *, namespace: Sequence[str] | None = None) -> ForgetReceipt:
         """Delete an item for good; once this returns, no path leads to it."""
-        now_s = self._clock()
+        with self._store.read() as reader:
+            _, ns = lookup.find(reader, item_id, namespace, -math.inf)
+        return self.forget_many([item_id], namespace=ns.name)
 
-        def work(tx: Writer) -> NamespaceRow:
-            row, ns = lookup.find(tx, item_id, namespace, -math.inf)
-            edit = self._edit(tx, ns.name, now_s)
-            life.delete(edit, [row])
-            return edit.close()
+    def forget_many(self, item_ids: Iterable[str], *, namespace: Sequence[str]) -> ForgetReceipt:
+        """Delete several items of a namespace for good, all of them or, if one is absent, none."""
+        if isinstance(item_ids, str):
+            raise InvalidInput(f"item_ids must be several ids, got the string {item_ids!r}")
+        ids, name = tuple(dict.fromkeys(item_ids)), check_namespace(namespace)
 
-        ns = self._store.write(work)
-        return self._receipt((item_id,), ns.name)
+        def work(tx: Writer) -> None:
+            rows = [lookup.find(tx, item_id, name, -math.inf)[0] for item_id in ids]
+            if rows:
+                edit = self._edit(tx, name, self._clock())
+                life.delete(edit, rows)
+                edit.close()
+
+        self._store.write(work)
+        return self._receipt(ids, name)
 
     def forget_namespace(self, namespace: Sequence[str]) -> ForgetReceipt:
         """Delete a namespace with everything in it, for good."""
@@ -288,11 +297,13 @@ class MemoryService(MemoryReading):
         """
         self.flush()
         names = self.namespaces() if namespace is None else [check_namespace(namespace)]
-        now_s = self._clock()
+        now_s, embedder = self._clock(), self._embedder if vectors else None
         for name in names:
             after_key: int | None = 0
             while after_key is not None:
                 with self._store.read() as reader:
+                    if embedder is not None:
+                        lookup.check_embedder(reader, embedder)
                     ns = reader.namespace(name)
                     if ns is None:
                         break
@@ -305,9 +316,7 @@ class MemoryService(MemoryReading):
                         status=None,
                         now_s=now_s,
                     )
-                    page = [
-                        transfer.exported(reader, ns, row, with_vectors=vectors) for row in rows
-                    ]
+                    page = [transfer.exported(reader, ns, row, vectors_of=embedder) for row in rows]
                 yield from page
 
     def restore(self, items: Iterable[Mapping[str, Any]]) -> transfer.RestoreReport:
@@ -319,9 +328,12 @@ class MemoryService(MemoryReading):
         """
         added = present = 0
         chunk: list[transfer.Restored] = []
-        dimension, limit = self._embedder.dimension, self._settings.content_bytes_max
         for item in items:
-            chunk.append(transfer.parsed(item, dimension=dimension, content_bytes_max=limit))
+            chunk.append(
+                transfer.parsed(
+                    item, embedder=self._embedder, settings=self._settings, now_s=self._clock()
+                )
+            )
             if len(chunk) == ADD_CHUNK:
                 report = self._restore_chunk(chunk)
                 added, present = added + report.added, present + report.present
@@ -330,8 +342,14 @@ class MemoryService(MemoryReading):
         return transfer.RestoreReport(added=added + report.added, present=present + report.present)
 
     def _restore_chunk(self, chunk: Sequence[transfer.Restored]) -> transfer.RestoreReport:
+        now_s, size = self._clock(), len(chunk)
+        with self._store.read() as reader:
+            lookup.check_embedder(reader, self._embedder)
+            # What is there is not embedded again, so that resuming an import is cheap.
+            chunk = [item for item in chunk if not transfer.is_present(reader, item, now_s)]
+        if not chunk:
+            return transfer.RestoreReport(added=0, present=size)
         vectors = self._intake.restored_vectors(chunk)
-        now_s = self._clock()
         places: dict[Namespace, builtins.list[int]] = {}
         for place, item in enumerate(chunk):
             places.setdefault(item.namespace, []).append(place)
@@ -348,7 +366,7 @@ class MemoryService(MemoryReading):
         added, closed = self._store.write(work)
         for ns in closed:
             self._index_if_due(ns)
-        return transfer.RestoreReport(added=added, present=len(chunk) - added)
+        return transfer.RestoreReport(added=added, present=size - added)
 
     # Upkeep
 

@@ -52,6 +52,8 @@ class CellSettings:
     def __post_init__(self) -> None:
         if not 2 <= self.target < self.split_above <= 64:
             raise InvalidInput(f"need 2 <= target < split_above <= 64, got {self!r}")
+        if min(self.from_vectors, self.drain_at, self.probes_warm, self.probes_cold) < 1:
+            raise InvalidInput(f"counts of vectors and probes must be at least 1, got {self!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,3 +88,12 @@ class MemorySettings:
                 f"probation_max must be 0 to half of hot_max ({self.hot_max // 2}), "
                 f"got {self.probation_max}"
             )
+        for need, holds in (
+            ("-1 <= cold_below <= 1", -1.0 <= self.cold_below <= 1.0),
+            ("rerank >= 0", self.rerank >= 0),
+            ("k_max >= 1", self.k_max >= 1),
+            ("content_bytes_max >= 1", self.content_bytes_max >= 1),
+            ("cache_bytes >= 0", self.cache_bytes >= 0),
+        ):
+            if not holds:
+                raise InvalidInput(f"need {need}, got {self!r}")

@@ -8,14 +8,13 @@ simply run again.
 """
 
 import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from amv.errors import Conflict, InvalidInput
+from amv.errors import Conflict, DimensionMismatch, InvalidInput
 from amv.memory import filters, life
 from amv.memory.edit import Edit
 from amv.memory.item import (
@@ -33,12 +32,30 @@ from amv.memory.item import (
     check_trust,
     utc,
 )
-from amv.memory.ports import PASSAGES_MAX, Floats, HistoryRow, NamespaceRow, Reader, Vectors
+from amv.memory.lookup import embedder_mark
+from amv.memory.ports import (
+    PASSAGES_MAX,
+    Embedder,
+    Floats,
+    HistoryRow,
+    NamespaceRow,
+    Reader,
+    Vectors,
+)
+from amv.memory.settings import MemorySettings
 from amv.memory.tiers import Tier
-from amv.memory.value import ValueModel, rekey
+from amv.memory.value import ValueModel, rekey, value_key
+
+T = TypeVar("T")
 
 FORMAT = 1
 """The version of the format, under the key "amv" of every exported object."""
+
+CLOCK_SKEW_S = 86_400.0
+"""How far the clock that an item was exported by may be ahead of this one."""
+
+# The largest number taken: with it, no moment computed from a value key overflows.
+_MOST = 1e15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +78,9 @@ class Restored:
 
 
 def exported(
-    reader: Reader, ns: NamespaceRow, row: Row, *, with_vectors: bool
+    reader: Reader, ns: NamespaceRow, row: Row, *, vectors_of: Embedder | None
 ) -> dict[str, object]:
-    """Return a row as one JSON-safe object."""
+    """Return a row as one JSON-safe object, with its vectors if told whose they are."""
     data: dict[str, object] = {
         "amv": FORMAT,
         "id": row.id,
@@ -102,7 +119,8 @@ def exported(
             for step in reader.history(row.key)
         ],
     }
-    if with_vectors:
+    if vectors_of is not None:
+        data["embedder"] = embedder_mark(vectors_of)
         matrix = reader.vectors(reader.vector_ids([row.key])).matrix
         data["vectors"] = [base64.b64encode(v.astype("<f4").tobytes()).decode() for v in matrix]
     return data
@@ -116,30 +134,33 @@ def _claim_out(claim: Claim | None) -> list[object] | None:
     return None if claim is None else [claim.subject, claim.attribute, claim.value]
 
 
-def parsed(data: Mapping[str, Any], *, dimension: int, content_bytes_max: int) -> Restored:
+def parsed(
+    data: Mapping[str, Any], *, embedder: Embedder, settings: MemorySettings, now_s: float
+) -> Restored:
     """Check an exported object.  Raises InvalidInput naming the field that can't be read."""
     if not isinstance(data, Mapping):
         raise InvalidInput(f"an exported item is an object, got {type(data).__name__}")
     if data.get("amv") != FORMAT:
-        raise InvalidInput(f"an exported item has amv={FORMAT}, got {data.get('amv')!r}")
+        raise InvalidInput(f"an exported item has amv={FORMAT}, got {data.get('amv')!r:.80}")
     try:
-        return _parsed(data, dimension, content_bytes_max)
+        return _parsed(data, embedder, settings, now_s)
     except KeyError as error:
         raise InvalidInput(f"an exported item has the field {error.args[0]!r}") from error
-    except (TypeError, ValueError, AttributeError, binascii.Error) as error:
-        if isinstance(error, InvalidInput):
-            raise
-        raise InvalidInput(f"an exported item can't be read: {error}") from error
 
 
-def _parsed(data: Mapping[str, Any], dimension: int, content_bytes_max: int) -> Restored:
-    state = data["state"]
+def _parsed(
+    data: Mapping[str, Any], embedder: Embedder, settings: MemorySettings, now_s: float
+) -> Restored:
+    limit = settings.content_bytes_max
+    state = _object(data["state"], "state")
+    half_life_s = _number(state, "half_life_s", least=1.0)
+    model = replace(settings.value_model, half_life_s=half_life_s)
     row = Row(
         key=0,
         ns_id=0,
         id=check_id(data["id"]),
-        content=check_text(data["content"], "content", content_bytes_max),
-        context=check_text(data["context"], "context", content_bytes_max, blank_is_fine=True),
+        content=check_text(data["content"], "content", limit),
+        context=check_text(data["context"], "context", limit, blank_is_fine=True),
         length=0,
         created_s=_moment(data, "created_at"),
         valid_from_s=_moment(data, "valid_from"),
@@ -148,7 +169,7 @@ def _parsed(data: Mapping[str, Any], dimension: int, content_bytes_max: int) -> 
         source=_text(data, "source", NAME_CHARS_MAX),
         source_trust=check_trust(data["source_trust"]),
         claim=_claim_in(data["claim"]),
-        status=Status(data["status"]),
+        status=_one_of({status.value: status for status in Status}, data, "status"),
         contradicted=_flag(data, "contradicted"),
         pinned=_flag(data, "pinned"),
         metadata=filters.check_metadata(data["metadata"]),
@@ -156,9 +177,9 @@ def _parsed(data: Mapping[str, Any], dimension: int, content_bytes_max: int) -> 
         superseded_by=_text(data, "superseded_by", NAME_CHARS_MAX),
         last_verified_s=check_time(data["last_verified_at"], "last_verified_at"),
         state=State(
-            tier=Tier[state["tier"]],
-            protection=Protection[state["protection"]],
-            value_key=_finite(state, "value_key"),
+            tier=_one_of(Tier.__members__, state, "tier"),
+            protection=_one_of(Protection.__members__, state, "protection"),
+            value_key=_value_key(state, model, now_s),
             exposed_count=_count(state, "exposed_count"),
             contributed_count=_count(state, "contributed_count"),
         ),
@@ -171,17 +192,38 @@ def _parsed(data: Mapping[str, Any], dimension: int, content_bytes_max: int) -> 
     return Restored(
         namespace=check_namespace(data["namespace"]),
         row=row,
-        half_life_s=_finite(state, "half_life_s"),
-        history=tuple(
-            HistoryRow(
-                _moment(step, "at"),
-                check_text(step["event"], "event", NAME_CHARS_MAX),
-                check_text(step["content"], "content", content_bytes_max),
-                _claim_in(step["claim"]),
-            )
-            for step in data["history"]
-        ),
-        vectors=_vectors_in(data["vectors"], dimension) if data.get("vectors") else None,
+        half_life_s=half_life_s,
+        history=tuple(_step(step, limit) for step in _list(data["history"], "history")),
+        vectors=_vectors_of(data, row.status, embedder),
+    )
+
+
+def _object(value: object, name: str) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return value
+    raise InvalidInput(f"{name} must be an object, got {value!r:.80}")
+
+
+def _list(value: object, name: str) -> Sequence[Any]:
+    if isinstance(value, list | tuple):
+        return value
+    raise InvalidInput(f"{name} must be a list, got {value!r:.80}")
+
+
+def _one_of(choices: Mapping[str, T], data: Mapping[str, Any], name: str) -> T:
+    value = data[name]
+    if isinstance(value, str) and value in choices:
+        return choices[value]
+    raise InvalidInput(f"{name} must be one of {', '.join(choices)}, got {value!r:.80}")
+
+
+def _step(step: object, content_bytes_max: int) -> HistoryRow:
+    data = _object(step, "a step of history")
+    return HistoryRow(
+        _moment(data, "at"),
+        check_text(data["event"], "event", NAME_CHARS_MAX),
+        check_text(data["content"], "content", content_bytes_max),
+        _claim_in(data["claim"]),
     )
 
 
@@ -222,27 +264,75 @@ def _is_consistent(row: Row) -> bool:
     return tier is Tier.HOT and row.pinned == (protection is Protection.PINNED)
 
 
-def _finite(data: Mapping[str, Any], name: str) -> float:
-    number = float(data[name])
-    if not np.isfinite(number):
-        raise InvalidInput(f"{name} must be finite, got {number!r}")
-    return number
+def _number(data: Mapping[str, Any], name: str, *, least: float) -> float:
+    number = data[name]
+    # Compared before it is converted, since an integer may be too large for a float.
+    if (
+        isinstance(number, int | float)
+        and not isinstance(number, bool)
+        and least <= number <= _MOST
+    ):
+        return float(number)
+    raise InvalidInput(f"{name} must be a number from {least:g} to {_MOST:g}, got {number!r:.80}")
 
 
-def _claim_in(parts: Sequence[Any] | None) -> Claim | None:
-    return None if parts is None else Claim(*parts)
+def _value_key(state: Mapping[str, Any], model: ValueModel, now_s: float) -> float:
+    """Return the value key, unless it stands for more than the largest value there is."""
+    key = _number(state, "value_key", least=-_MOST)
+    if state["protection"] == Protection.NOT_YET_VALID.name:
+        return key  # it is the moment at which the item begins
+    if key > value_key(model.value_max, now_s + CLOCK_SKEW_S, model):
+        raise InvalidInput(f"value_key must mean a value of at most {model.value_max}, got {key!r}")
+    return key
 
 
-def _vectors_in(texts: Sequence[str], dimension: int) -> Floats:
+def _claim_in(parts: object) -> Claim | None:
+    if parts is None:
+        return None
+    if len(three := _list(parts, "claim")) != 3:
+        raise InvalidInput(f"claim must be subject, attribute and value, got {parts!r:.80}")
+    return Claim(*three)
+
+
+def _vectors_of(data: Mapping[str, Any], status: Status, embedder: Embedder) -> Floats | None:
+    """Return the vectors of an exported item; None if its content is to be embedded."""
+    if status is Status.REFUTED:
+        # It is in no index, neither of now nor of the past.
+        return np.zeros((0, embedder.dimension), dtype=np.float32)
+    return _vectors_in(data, embedder) if data.get("vectors") else None
+
+
+def _vectors_in(data: Mapping[str, Any], embedder: Embedder) -> Floats:
+    texts = _list(data["vectors"], "vectors")
     if len(texts) > PASSAGES_MAX:
         raise InvalidInput(f"an exported item has at most {PASSAGES_MAX} vectors, got {len(texts)}")
-    matrix = np.stack([np.frombuffer(base64.b64decode(t, validate=True), "<f4") for t in texts])
-    if matrix.shape[1] != dimension or not np.isfinite(matrix).all():
-        raise InvalidInput(
-            f"exported vectors must be finite and have {dimension} dimensions, "
-            f"got {matrix.shape[1]}; export without vectors to have the texts embedded anew"
+    mark, hint = embedder_mark(embedder), "export without vectors to have the texts embedded anew"
+    if data["embedder"] != mark:
+        raise DimensionMismatch(
+            f"exported vectors must come from embedder {mark}, got {data['embedder']!r:.80}; {hint}"
         )
-    return matrix.astype(np.float32)
+    try:
+        vectors = [base64.b64decode(text, validate=True) for text in texts]
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"vectors must be base64: {error}") from error
+    if sizes := {len(vector) for vector in vectors} - {4 * embedder.dimension}:
+        raise DimensionMismatch(
+            f"vectors must have {embedder.dimension} dimensions of 4 bytes, "
+            f"got {min(sizes)} bytes; {hint}"
+        )
+    matrix = np.frombuffer(b"".join(vectors), "<f4").reshape(len(texts), -1).astype(np.float32)
+    if np.isfinite(matrix).all():
+        lengths = np.linalg.norm(matrix.astype(np.float64), axis=1)
+        if (np.abs(lengths - 1.0) < 1e-3).all():
+            return matrix
+    raise InvalidInput(f"vectors must be finite and of length 1; {hint}")
+
+
+def is_present(reader: Reader, item: Restored, now_s: float) -> bool:
+    """Return whether an item is there already, with this content."""
+    ns = reader.namespace(item.namespace)
+    rows = [] if ns is None else reader.rows_with_id(item.row.id, ns.ns_id)
+    return any(not row.is_expired(now_s) and row.content == item.row.content for row in rows)
 
 
 def restore(edit: Edit, items: Sequence[Restored], vectors: Sequence[Vectors]) -> RestoreReport:

@@ -16,7 +16,6 @@ from amv.memory.results import SweepReport, TierMove
 from amv.memory.settings import MemorySettings
 from amv.memory.tiers import Tier
 
-LEXICAL_META = "lexical"
 REBUILD_PAGE = 500
 
 
@@ -123,10 +122,14 @@ def rebuild(tx: Writer, ns_id: int, settings: MemorySettings, now_s: float) -> N
                 tx.update(replace(row, length=terms))
                 edit.change.items.append(row.key)
             live, length = live + 1, length + terms
-            hot += row.state.tier is Tier.HOT
+            if row.state.tier is Tier.HOT:
+                hot += 1
+                edit.change.hot_in.append(row.key)
             pinned += row.pinned
         tx.add_postings(ns_id, postings)
+    # All are told as gone, too: with another embedder they are other vectors by the same ids.
     edit.change.vectors_in += tx.pending_ids(ns_id).tolist()
+    edit.change.vectors_out += edit.change.vectors_in
     pending = len(edit.change.vectors_in)
     edit.add_to_totals(
         live=live - edit.row.live,

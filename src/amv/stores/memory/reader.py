@@ -185,7 +185,8 @@ class MemoryReader:
     def unstaged_keys(self, after_key: int, limit: int) -> list[int]:
         owners = {i // PASSAGES_MAX for i in self._tables.vectors}
         missing = owners - {i // PASSAGES_MAX for i in self._tables.staged}
-        return sorted(key for key in missing if key > after_key)[:limit]
+        found = sorted(key for key in missing if key > after_key)
+        return found if limit < 0 else found[:limit]
 
     def staged_ids(self, keys: Sequence[int]) -> Ids:
         wanted = set(keys)

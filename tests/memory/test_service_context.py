@@ -1,0 +1,94 @@
+"""Context: a block for a prompt, under its cap, and what was in it counts as used."""
+
+import pytest
+
+from amv.memory.item import Claim
+from tests.memory.worlds import ALICE, BOB, World
+
+
+def test_the_best_items_are_packed_in_order_of_rank(world: World) -> None:
+    """With their dates, and the ids of what is in the block."""
+    for content in ("Alice likes jazz", "Alice plays jazz on Mondays", "Bob sells boats"):
+        world.add(content)
+
+    context = world.memory.context("jazz Alice likes", namespace=ALICE)
+
+    assert context.item_ids[0] == "i1"
+    assert context.text.splitlines()[0] == "- [2023-11-14] Alice likes jazz"
+    assert len(context.item_ids) == len(context.text.splitlines())
+    assert 0 < context.tokens <= 800
+
+
+def test_the_block_keeps_to_its_cap(world: World) -> None:
+    """Counted by whoever knows the tokenizer."""
+    world.fill(30)
+
+    context = world.memory.context(
+        "thing1", namespace=ALICE, token_budget=100, count_tokens=lambda text: len(text)
+    )
+
+    assert context.tokens == len(context.text) <= 100
+    assert 1 <= len(context.item_ids) < 10
+
+
+def test_what_was_packed_counts_as_contributed(world: World) -> None:
+    """What did not fit was not used; nothing is written on the way."""
+    world.add("short note on jazz")
+    world.add("a very long note on jazz " * 50)
+    version = world.row().version
+
+    context = world.memory.context("jazz note", namespace=ALICE, token_budget=50)
+
+    assert context.item_ids == ("i1",)
+    assert world.row().version == version
+    world.memory.flush()
+    assert world.memory.get("i1").contributed_count == 1
+    assert world.memory.get("i2").contributed_count == 0
+
+
+def test_items_used_in_contexts_become_hot(world: World) -> None:
+    """That is the loop that keeps what is needed near."""
+    world.add("Alice likes jazz")
+    world.fill(10)
+    for _ in range(3):
+        world.memory.context("Alice jazz", namespace=ALICE, token_budget=25)
+    world.memory.maintain()
+
+    assert world.tier("i1").name == "HOT"
+
+
+@pytest.mark.parametrize("query", ["", "  "])
+def test_a_blank_query_is_an_empty_block(world: World, query: str) -> None:
+    world.fill(2)
+    context = world.memory.context(query, namespace=ALICE)
+
+    assert (context.text, context.item_ids, context.tokens) == ("", (), 0)
+
+
+def test_a_namespace_that_is_not_there_is_an_empty_block(world: World) -> None:
+    context = world.memory.context("x", namespace=("nobody",))
+
+    assert (context.text, context.item_ids) == ("", ())
+    assert world.memory.namespaces() == []
+
+
+def test_a_filter_and_a_vector_are_passed_on(world: World) -> None:
+    world.fill(3)
+    world.add("tagged", metadata={"tag": "x"})
+    vector = world.embedder.embed(["thing2"])[0]
+
+    assert world.memory.context("thing1", namespace=ALICE, filter={"tag": "x"}).item_ids == ("i4",)
+    assert world.memory.context("", namespace=ALICE, vector=vector).item_ids[0] == "i3"
+
+
+def test_only_what_is_believed_now_gets_into_a_prompt(world: World) -> None:
+    """Of the owner asked for."""
+    world.claim("Oslo")
+    world.clock.advance(1.0)
+    world.claim("Rome")
+    world.memory.refute(world.add("lives on Mars", claim=Claim("x", "y", 1)).id)
+    world.add("lives in Atlantis", expires_at=world.clock() + 1.0)
+    world.memory.add("lives in Bonn", namespace=BOB)
+    world.clock.advance(1.0)
+
+    assert world.memory.context("lives in", namespace=ALICE).item_ids == ("i2",)

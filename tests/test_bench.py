@@ -1,0 +1,93 @@
+"""The benchmarks run: a tiny one, of which counts are checked and no times."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import amv
+from bench import report_store, store, store_rows
+from bench.store_rows import Row
+
+NAMES = ["clusters", "spectrum"]
+SIZE = 300
+EFFORT = store.Effort(queries=10, processes=1, one_by_one=32, batched_at_least=0)
+SETTINGS = amv.MemorySettings(cells=amv.CellSettings(from_vectors=128, drain_at=64))
+ONCE = ["add_batches", "disk", "aged", "cold_vector", "add_one_by_one"]
+MODES = [(prior, cold) for prior in (True, False) for cold in ("default", "cold", "no_cold")]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Measure two generators whose data need no embedding."""
+    path = tmp_path_factory.mktemp("bench") / "rows.jsonl"
+    quiet = Console(file=io.StringIO())
+    store.run(NAMES, [SIZE], path, effort=EFFORT, settings=SETTINGS, console=quiet)
+    return path
+
+
+@pytest.fixture(scope="module")
+def rows(file: Path) -> list[Row]:
+    return store_rows.read(file)
+
+
+def test_every_measure_is_taken_of_every_generator(rows: list[Row]) -> None:
+    """A measure that silently stops being taken would leave only a thinner table."""
+    taken = [(row["generator"], row["measure"]) for row in rows]
+
+    assert all(taken.count((name, measure)) == 1 for name in NAMES for measure in ONCE)
+    assert [
+        [(r["prior"], r["cold"]) for r in rows if (r["generator"], r["measure"]) == (n, "searches")]
+        for n in NAMES
+    ] == [MODES] * 2
+    assert [name for name, measure in taken if measure == "curve"] == ["spectrum"] * 5
+
+
+def test_a_row_says_what_was_measured_and_where(rows: list[Row]) -> None:
+    assert all(row["size"] == SIZE and row["seed"] == store.SEED for row in rows)
+    assert {key for row in rows for key in row["machine"]} >= {"git", "python", "sqlite", "cpu"}
+    assert all(row["load_1m"] >= 0 for row in rows)
+
+
+def test_all_items_are_added_and_aged_into_all_tiers(rows: list[Row]) -> None:
+    """Recall by tier needs items in every tier."""
+    added = {row["measure"]: row["items"] for row in rows if "items" in row}
+    (tiers, _) = [row["tiers"] for row in rows if row["measure"] == "aged"]
+
+    assert (added["add_batches"], added["add_one_by_one"]) == (SIZE, EFFORT.one_by_one)
+    assert sum(tiers.values()) == SIZE
+    assert min(tiers.values()) > 0
+
+
+def test_searches_stay_in_the_budget_and_find_what_is_near(rows: list[Row]) -> None:
+    """So few cells are all looked at when asked for, and the search is then exhaustive."""
+    searches = [row for row in rows if row["measure"] == "searches"]
+
+    assert all(row["over_budget"] == 0 < row["scanned_max"]["total"] for row in searches)
+    assert all(len(row["latency_ms"]) == EFFORT.queries for row in searches)
+    assert all(
+        row["found_nearest"] == [10] * EFFORT.queries
+        for row in searches
+        if row["cold"] == "cold" and not row["prior"]
+    )
+
+
+def test_the_report_has_a_line_for_every_figure(file: Path, rows: list[Row]) -> None:
+    table = report_store.lines(rows)
+    of_passages = {"cold process, text, s"}
+
+    names = {figure.name for figure in report_store.FIGURES}
+    assert {line.figure for line in table} == names - of_passages
+    assert all(set(line.cells) == {SIZE} for line in table)
+    assert len(report_store.curve(rows)) == 5
+    assert all(line.figure in report_store.markdown(rows) for line in table)
+
+
+def test_a_report_is_of_the_last_run_unless_told(file: Path, rows: list[Row]) -> None:
+    """Rows of a day share a file; figures of two runs must not be mixed."""
+    sink = store_rows.Sink(path=file, about={"run": "99991231T000000Z"})
+    sink.add("later")
+
+    assert [row["measure"] for row in store_rows.read(file)] == ["later"]
+    assert store_rows.read(file, rows[0]["run"]) == rows

@@ -1,0 +1,86 @@
+"""Settings: checked once, and read from the environment here only."""
+
+import math
+import threading
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+
+from amv.config import LOG_LEVELS, Settings, from_environment
+from amv.errors import ConfigError
+from amv.memory.settings import MemorySettings
+
+
+def test_without_a_variable_everything_is_at_its_default() -> None:
+    assert from_environment({"HOME": "/root"}) == Settings()
+    assert Settings().memory == MemorySettings()
+
+
+def test_each_variable_sets_what_it_is_named_for() -> None:
+    environ = {"AMV_DB": "/tmp/x.db", "AMV_EMBEDDER": "hashing:64", "AMV_LOG_LEVEL": "DEBUG"}
+
+    assert from_environment(environ) == Settings(
+        db="/tmp/x.db", embedder="hashing:64", log_level="DEBUG"
+    )
+
+
+def test_without_a_mapping_the_environment_of_the_process_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AMV_DB", "from-the-process.db")
+
+    assert from_environment().db == "from-the-process.db"
+    assert from_environment({}).db == "amv.db"
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    """As a shell script leaves it that exports what it was given."""
+    assert from_environment({"AMV_DB": "", "AMV_EMBEDDER": "", "AMV_LOG_LEVEL": ""}) == Settings()
+
+
+@pytest.mark.parametrize("level", [*LOG_LEVELS, *map(str.lower, LOG_LEVELS), "Info"])
+def test_the_log_level_is_taken_in_any_case(level: str) -> None:
+    assert from_environment({"AMV_LOG_LEVEL": level}).log_level == level.upper()
+
+
+def test_a_variable_that_can_not_be_used_is_named() -> None:
+    """Who set it looks for the variable, not for a field."""
+    with pytest.raises(ConfigError, match=r"AMV_LOG_LEVEL.*DEBUG, INFO.*got 'LOUD'") as caught:
+        from_environment({"AMV_LOG_LEVEL": "loud"})
+
+    assert isinstance(caught.value.__cause__, ConfigError)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "needed"),
+    [
+        ("log_level", "info", "one of DEBUG, INFO, WARNING, ERROR"),
+        ("synchronous", "OFF", "FULL or NORMAL"),
+        ("synchronous", "full", "FULL or NORMAL"),
+        ("upkeep_interval_s", 0.0, "positive"),
+        ("upkeep_interval_s", -1.0, "positive"),
+        ("upkeep_interval_s", math.nan, "positive"),
+        ("upkeep_interval_s", math.inf, "positive"),
+        ("upkeep_interval_s", 2 * threading.TIMEOUT_MAX, "positive"),
+        ("db", "", "file name"),
+    ],
+)
+def test_a_setting_that_can_not_be_used_says_what_was_needed_and_what_came(
+    field: str, value: Any, needed: str
+) -> None:
+    """At once, and not when a thread that waits for infinity fails."""
+    with pytest.raises(ConfigError, match=needed) as caught:
+        Settings(**{field: value})
+
+    assert repr(value) in str(caught.value) or value == ""
+
+
+@pytest.mark.parametrize("interval_s", [None, 0.001, threading.TIMEOUT_MAX])
+def test_an_interval_that_can_be_waited_for_is_taken(interval_s: float | None) -> None:
+    assert Settings(upkeep_interval_s=interval_s).upkeep_interval_s == interval_s
+
+
+def test_settings_can_not_be_changed_under_a_running_memory() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Settings().db = "other.db"  # type: ignore[misc]
