@@ -155,12 +155,14 @@ def made_up_sentences(count: int, seed: int) -> list[str]:
 
 def _shares(count: int, exponent: float) -> npt.NDArray[np.float64]:
     weights = np.arange(1, count + 1, dtype=np.float64) ** -exponent
-    return weights / weights.sum()
+    shares: npt.NDArray[np.float64] = weights / weights.sum()
+    return shares
 
 
 def _falling(exponent: float) -> Floats:
     """Return σ_i ∝ i^-exponent, of length 1 as a whole."""
-    return unit(np.arange(1, DIMENSION + 1, dtype=np.float32)[None, :] ** -np.float32(exponent))[0]
+    sigma: Floats = np.arange(1, DIMENSION + 1, dtype=np.float32) ** -np.float32(exponent)
+    return sigma / np.float32(np.linalg.norm(sigma))
 
 
 def _directions(rng: np.random.Generator, count: int) -> Floats:

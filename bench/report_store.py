@@ -188,6 +188,7 @@ FIGURES = (
     Figure(name="recall@10 cold=False", prior=False, cold="no_cold", show=_recall_nearest),
     Figure(name="scanned at most", target="0 over", show=_scanned),
     Figure(name="ms p50/p95/p99 default", prior=True, cold="default", show=_latency),
+    Figure(name="… first 50 after reopening", measure="reopened", show=_latency),
     Figure(name="ms p50/p95/p99 cold=True", prior=True, cold="cold", show=_latency),
     Figure(name="cold process, text, s", target="< 1", measure="cold_text", show=_first_text),
     Figure(

@@ -66,6 +66,8 @@ def passes(subject: Subject, where: Placed, right: Truth, sink: Sink) -> None:
     for prior in (True, False):
         settings = subject.settings if prior else without_prior(subject.settings)
         with subject.open(settings) as memory:
+            if prior:
+                sink.add("reopened", prior=prior, latency_ms=_first_searches(memory, subject))
             _warm_up(memory, subject)
             for name in COLD:
                 figures = one_pass(memory, subject, where, right, settings.budget, name)
@@ -96,6 +98,16 @@ def curve(subject: Subject, where: Placed, right: Truth, sink: Sink) -> None:
             probes={"warm": cells.probes_warm, "cold": cells.probes_cold},
             **figures,
         )
+
+
+def _first_searches(memory: amv.Memory, subject: Subject) -> list[float]:
+    """Search in a memory opened just now, which has read nothing of the namespace yet."""
+    latency_ms = []
+    for query in subject.dataset.queries[-_WARM_UP:]:
+        start_s = time.perf_counter()
+        memory.search(namespace=NAMESPACE, vector=query, k=K)
+        latency_ms.append(round(1000 * (time.perf_counter() - start_s), 3))
+    return latency_ms
 
 
 def _warm_up(memory: amv.Memory, subject: Subject) -> None:

@@ -60,6 +60,11 @@ class Server:
     def open(self) -> None:
         _ = self.memory
 
+    def add_and_close(self, path: str, item_id: str) -> None:
+        """Do all of it with another file."""
+        with opened(path) as memory:
+            memory.add(text_of(item_id), namespace=("alice",), id=item_id)
+
     def add(self, item_id: str, ns: str, **fields: Any) -> str:
         if "claim" in fields:
             fields["claim"] = amv.Claim(*fields["claim"])
@@ -158,17 +163,24 @@ class RemoteError(Exception):
 
 
 class Remote:
-    """Another process that has the file at *path* open."""
+    """Another process that has the file at *path* open; it starts with the first call."""
 
     def __init__(self, path: Path) -> None:
-        sources = os.pathsep.join([str(ROOT), str(SOURCES)])
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.acceptance.remote", str(path)],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": sources, "OPENBLAS_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        self._path = path
+        self._started: subprocess.Popen[bytes] | None = None
+
+    @property
+    def _process(self) -> "subprocess.Popen[bytes]":
+        if self._started is None:
+            sources = os.pathsep.join([str(ROOT), str(SOURCES)])
+            self._started = subprocess.Popen(
+                [sys.executable, "-m", "tests.acceptance.remote", str(self._path)],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": sources, "OPENBLAS_NUM_THREADS": "1"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        return self._started
 
     def begin(self, name: str, *args: object, **how: object) -> Callable[[], Any]:
         """Start a call; return what waits for its answer."""
@@ -200,6 +212,8 @@ class Remote:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._started is None:
+            return
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()

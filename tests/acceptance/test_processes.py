@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def others(path: Path) -> Iterator[list[Remote]]:
-    """Return four other processes; they open the file at their first call."""
+    """Return four other processes, which start and open the file at their first call."""
     with ExitStack() as stack:
         yield [stack.enter_context(Remote(path)) for _ in range(4)]
 
@@ -32,17 +32,26 @@ def ids(prefix: str, count: int) -> list[str]:
     return [f"{prefix}{number:03}x" for number in range(count)]
 
 
-def test_a_new_file_can_be_opened_by_all_at_once(others: list[Remote], path: Path) -> None:
-    """One of them makes the schema; none fails because another is at it."""
-    answers = [other.begin("add", f"item{n}", "alice") for n, other in enumerate(others)]
-    for answer in answers:
-        answer()
+def test_a_new_file_can_be_opened_and_closed_by_all_at_once(
+    others: list[Remote], path: Path
+) -> None:
+    """One makes the schema, the last to close removes the log; none is in another's way."""
+    for other in others:
+        other.open()
 
-    with opened(path) as memory:
-        assert {item.id for item in memory.list(namespace=("alice",)).items} == set(
-            f"item{n}" for n in range(4)
-        )
-        assert memory.check() == []
+    for turn in range(8):
+        new = path.with_name(f"new{turn}.db")
+        adding = [
+            other.begin("add_and_close", str(new), f"item{number}")
+            for number, other in enumerate(others)
+        ]
+        for answer in adding:
+            answer()
+
+        with opened(new) as memory:
+            there = {item.id for item in memory.list(namespace=("alice",)).items}
+            assert there == {"item0", "item1", "item2", "item3"}
+            assert memory.check() == []
 
 
 def test_concurrent_adds_lose_nothing(others: list[Remote], path: Path) -> None:

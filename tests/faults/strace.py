@@ -259,6 +259,7 @@ def _problems(
         yield from memory.check()
         yield from _misfound(memory, scene.world, seen)
         yield from scene.workload.check(memory, path.parent)
+    with opened(path, scene.workload) as memory:
         adds("afterwards").run(memory)
         yield from memory.check()
     with opened(path, scene.workload) as memory:

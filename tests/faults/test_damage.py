@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import apsw
-import msgspec
 import pytest
 
 import amv
@@ -114,7 +113,7 @@ def test_a_damaged_file_never_shows_another_namespace(path: Path, tmp_path: Path
     assert min(outcomes.values()) > 10
 
 
-@pytest.mark.parametrize("length", [0.0001, 0.01, 0.3, 0.9, 0.99], ids=lambda share: f"{share:.2%}")
+@pytest.mark.parametrize("length", [0.0001, 0.01, 0.3, 0.9], ids=lambda share: f"{share:.2%}")
 def test_a_file_cut_short_is_not_taken_for_a_sound_one(path: Path, length: float) -> None:
     """It is refused, or else only what is sound is read and a check tells that the rest is not."""
     data = path.read_bytes()
@@ -201,11 +200,6 @@ def test_an_index_that_leads_into_another_namespace_shows_nothing_of_it(path: Pa
                 assert not any("bobby" in hit.item.content for hit in hits)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=(TypeError, ValueError, msgspec.DecodeError),
-    reason="what can't be decoded is raised as numpy or msgspec say it, not as a StoreError",
-)
 @pytest.mark.parametrize(
     "damage",
     [
@@ -213,6 +207,17 @@ def test_an_index_that_leads_into_another_namespace_shows_nothing_of_it(path: Pa
         "UPDATE term SET tail = x'0000'",
         "UPDATE cell_part SET data = x'00'",
         "UPDATE vector_data SET data = x'00'",
+        "UPDATE vector_data SET data = substr(data, 1, 100) WHERE id / 4096 % 2",
+        "UPDATE cell_part SET data = substr(data, 9)",
+        "UPDATE cell SET centroid = x'00'; DELETE FROM cell_snapshot",
+        "UPDATE posting SET data = substr(data, 1, 3); UPDATE term SET tail = x'00'",
+        "UPDATE item SET claim_value = 'tru'",
+        "UPDATE item SET content = CAST(x'ff' AS TEXT)",
+        "UPDATE item SET metadata = CAST(x'ff' AS TEXT)",
+        "UPDATE item SET metadata = '[1]'",
+        "UPDATE item SET status = -1",
+        "UPDATE item_state SET tier = 9",
+        "UPDATE change SET payload = x'c1'",
     ],
 )
 def test_what_can_not_be_decoded_is_an_error_of_the_store(path: Path, damage: str) -> None:

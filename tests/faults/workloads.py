@@ -7,16 +7,24 @@ which states the file may be in, however the child ended.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import amv
+from amv.embedders.hashing import Hashing
+from amv.memory.lookup import EMBEDDER_META, embedder_mark
+from amv.memory.reembed import reembed
+from amv.stores.sqlite import SqliteStore
 from amv.testing import FakeClock
 
 START_S = 1_700_000_000.0
 DAY_S = 86_400.0
+
+OLD, NEW = Hashing(), Hashing(dimension=64)
+"""A file begins with vectors of the first; one workload changes over to the other."""
 
 ALICE = ("alice",)
 BOB = ("bob", "work")
@@ -85,7 +93,10 @@ def opened(
         memory=workload.settings, upkeep_interval_s=None, synchronous=synchronous
     )
     clock = FakeClock(START_S + workload.later_s if at_s is None else at_s)
-    return amv.Memory.open(str(path), embedder="hashing", settings=settings, clock=clock)
+    try:
+        return amv.Memory.open(str(path), embedder=OLD, settings=settings, clock=clock)
+    except amv.DimensionMismatch:
+        return amv.Memory.open(str(path), embedder=NEW, settings=settings, clock=clock)
 
 
 def world_of(memory: amv.Memory) -> World:
@@ -227,13 +238,20 @@ def _prepare_fold(memory: amv.Memory, _folder: Path) -> None:
 
 def _fold_steps(_memory: amv.Memory, _folder: Path) -> Iterator[Step]:
     for item_id, count, total in (("seldom", 3, 3), ("often", EVENTS, EVENTS), ("seldom", 2, 5)):
-        yield Step(run=partial(_use, item_ids=[item_id] * count))
-        folded = living(item_id, contributed=total)
-        yield Step(run=lambda memory: memory.flush(), parts=(folded,))
+        yield _counts([item_id] * count, living(item_id, contributed=total))
 
 
-def _use(memory: amv.Memory, item_ids: list[str]) -> None:
-    memory.reinforce(item_ids, namespace=ALICE)
+def _counts(item_ids: list[str], counted: Delta) -> Step:
+    """Return the use of items, and that it is counted; tried again, it is the same use."""
+    unused = [item_ids]
+
+    def run(memory: amv.Memory) -> None:
+        if unused:
+            memory.reinforce(unused[0], namespace=ALICE)
+            unused.clear()
+        memory.flush()
+
+    return Step(run=run, parts=(counted,))
 
 
 # ---------------------------------------------------------------- sweep
@@ -346,6 +364,39 @@ def _no_byte_is_left(memory: amv.Memory, folder: Path) -> Iterator[str]:
         yield f"the forgotten text stands in {name}"
 
 
+# ---------------------------------------------------------------- another embedder
+
+
+def _prepare_reembed(memory: amv.Memory, _folder: Path) -> None:
+    # More than one transaction stages.
+    adds_many(numbered("old", 300), ALICE, BOB).run(memory)
+    for item_id in ("city0", "city1"):
+        adds(item_id, claim=amv.Claim("alice", "city", item_id)).run(memory)
+
+
+def _reembed(path: Path) -> int:
+    store = SqliteStore.open(path)
+    try:
+        return reembed(store, NEW, amv.MemorySettings(), START_S)
+    finally:
+        store.close()
+
+
+def _reembed_steps(_memory: amv.Memory, folder: Path) -> Iterator[Step]:
+    yield adds("late")
+    yield Step(run=lambda _: _reembed(folder / "amv.db"))
+
+
+def _the_change_goes_on(_memory: amv.Memory, folder: Path) -> Iterator[str]:
+    _reembed(folder / "amv.db")
+    with closing(SqliteStore.open(folder / "amv.db")) as store, store.read() as reader:
+        if (mark := reader.meta(EMBEDDER_META)) != embedder_mark(NEW):
+            yield f"the change of embedder, run again, ended with {mark}"
+        left = reader.staged_ids(range(1, 1000))
+        if len(left):
+            yield f"{len(left)} vectors are still kept aside"
+
+
 # ---------------------------------------------------------------- many threads
 
 
@@ -373,5 +424,6 @@ WORKLOADS = {
         check=_no_byte_is_left,
         check_bytes=_no_byte_comes_back,
     ),
+    "reembed": Workload(steps=_reembed_steps, prepare=_prepare_reembed, check=_the_change_goes_on),
     "crowd": Workload(steps=_crowd_steps, prepare=_prepare_fold, threads=6),
 }

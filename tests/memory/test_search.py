@@ -656,8 +656,10 @@ def test_many_candidates_come_in_the_order_of_their_rank(store: Store) -> None:
 
     result = world.memory.search(vector=query, namespace=ALICE, k=100)
 
-    best = np.argsort(-(matrix @ query))[:100]
-    assert [hit.item.id for hit in result.hits] == [f"i{i + 1}" for i in best.tolist()]
+    exact = matrix @ query
+    found = np.asarray([exact[int(hit.item.id[1:]) - 1] for hit in result.hits])
+    # A store keeps vectors to within a hundred thousandth: closer ones may change places.
+    assert found == pytest.approx(np.sort(exact)[::-1][:100], abs=1e-5)
 
 
 def test_words_weigh_the_same_however_many_candidates_there_are(store: Store) -> None:

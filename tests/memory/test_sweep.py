@@ -308,19 +308,24 @@ def test_a_hot_item_is_displaced_by_a_better_one_in_the_same_sweep(world: World)
     ]
 
 
-def test_a_cold_item_worth_hot_waits_for_a_warm_one_worth_more() -> None:
-    """Though the sweep has read only a few of the warm ones by then."""
+def test_a_cold_item_worth_hot_waits_for_warm_ones_worth_more() -> None:
+    """The sweep has read only two of the warm ones when the cold one fails to get in."""
     world = World(MemoryStore(), replace(NO_PROBATION, hot_max=4))
+    hot, warm, cold = [0.93, 0.94, 0.95], [0.97, 0.98, 0.99], [0.8]
     ids = put(
         world,
-        [Placed(Tier.HOT, 0.9)]
-        + [Placed(Tier.WARM, value) for value in (0.99, 0.98, 0.97)]
-        + [Placed(Tier.COLD, 0.8)],
+        [Placed(Tier.HOT, value) for value in hot]
+        + [Placed(Tier.WARM, value) for value in warm]
+        + [Placed(Tier.COLD, value) for value in cold],
     )
 
     world.memory.sweep()
 
-    assert [world.tier(item_id) for item_id in ids] == [Tier.HOT] * 4 + [Tier.WARM]
+    tiers = [world.tier(item_id) for item_id in ids]
+    assert tiers[:3] == [Tier.WARM, Tier.WARM, Tier.HOT]
+    assert tiers[3:] == [Tier.HOT, Tier.HOT, Tier.HOT, Tier.WARM]
+    world.make_due()
+    assert world.memory.sweep().moves == ()
 
 
 def test_a_cold_item_that_contributes_is_promoted(world: World) -> None:

@@ -5,7 +5,7 @@ an `Edit`, which collects what caches must know and closes with one new version
 of the namespace.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -90,13 +90,15 @@ class Edit:
         due = self.row.next_due_s
         self.row = replace(self.row, next_due_s=moment_s if due is None else min(due, moment_s))
 
-    def insert(self, rows: Sequence[Row], vectors: Sequence[Vectors]) -> list[Row]:
-        """Add live rows with the vectors of each (ids count from 0); return them with keys."""
+    def insert(
+        self, rows: Sequence[Row], vectors: Sequence[Vectors], terms: Sequence[Mapping[str, int]]
+    ) -> list[Row]:
+        """Add live rows, with vectors (ids from 0) and terms of each; return them with keys."""
         if not rows:
             return []
         keys = self.tx.insert(rows)
         added = [replace(row, key=key) for row, key in zip(rows, keys, strict=True)]
-        self.index(added, vectors)
+        self.index(added, vectors, terms)
         hot = [row.key for row in added if row.state.tier is Tier.HOT]
         self.change.hot_in += hot
         self.add_to_totals(hot=len(hot), pinned=sum(row.pinned for row in added))
@@ -104,16 +106,18 @@ class Edit:
             self.wake_for(row)
         return added
 
-    def index(self, rows: Sequence[Row], vectors: Sequence[Vectors]) -> None:
+    def index(
+        self, rows: Sequence[Row], vectors: Sequence[Vectors], terms: Sequence[Mapping[str, int]]
+    ) -> None:
         """Put live rows into both indexes and into the totals."""
         ids = [v.ids + row.key * PASSAGES_MAX for row, v in zip(rows, vectors, strict=True)]
         together = Vectors(np.concatenate(ids), np.concatenate([v.matrix for v in vectors]))
         self.tx.add_vectors(self.row.ns_id, together)
         self.change.vectors_in += together.ids.tolist()
-        postings = []
-        for row in rows:
-            counts, length = lexical.term_counts(indexed_text(row.content, row.context))
-            postings.append(NewPostings(row.key, counts, length))
+        postings = [
+            NewPostings(row.key, counts, row.length)
+            for row, counts in zip(rows, terms, strict=True)
+        ]
         self.tx.add_postings(self.row.ns_id, postings)
         n = len(together.ids)
         self.add_to_totals(
@@ -177,6 +181,9 @@ class Edit:
                 self.change.cells_touched.append(cell_id)
             else:
                 self.drop_cell(cell_id)
+                # The centroid of a cell of one is its vector: no copy of it may stay behind.
+                self.tx.put_cell_snapshot(self.row.ns_id, None)
+                self.add_to_totals(cells_changed=max(1, self.row.cells))
         self.change.vectors_out += ids.tolist()
         if keep:
             self.tx.retire_vectors(ids)

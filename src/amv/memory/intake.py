@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from amv.errors import DimensionMismatch, EmbedderError, InvalidInput
 from amv.memory import filters, lexical
+from amv.memory.edit import indexed_text
 from amv.memory.item import (
     Claim,
     Namespace,
@@ -276,6 +277,7 @@ class Intake:
         return vector
 
     def _item(self, request: Request, vectors: Vectors, now_s: float) -> NewItem:
+        terms, length = lexical.term_counts(indexed_text(request.content, request.context))
         return NewItem(
             id=self._new_id() if request.item_id is None else request.item_id,
             id_is_given=request.item_id is not None,
@@ -291,6 +293,8 @@ class Intake:
             pinned=request.pinned,
             metadata=request.metadata,
             vectors=vectors,
+            terms=terms,
+            length=length,
         )
 
 

@@ -33,21 +33,27 @@ class NewItem:
     pinned: bool = False
     metadata: Mapping[str, object]
     vectors: Vectors
+    terms: Mapping[str, int]
+    length: int
     id_is_given: bool
 
+    @property
+    def begins_s(self) -> float:
+        """When it comes into force."""
+        return self.created_s if self.valid_from_s is None else self.valid_from_s
 
-def new_row(edit: Edit, item: NewItem) -> Row:
+
+def new_row(edit: Edit, item: NewItem, state: State) -> Row:
     """Return the row of a new item, in the state it begins with."""
-    begins_s = item.created_s if item.valid_from_s is None else item.valid_from_s
-    row = Row(
+    return Row(
         key=0,
         ns_id=edit.row.ns_id,
         id=item.id,
         content=item.content,
         context=item.context,
-        length=0,
+        length=item.length,
         created_s=item.created_s,
-        valid_from_s=begins_s,
+        valid_from_s=item.begins_s,
         valid_until_s=item.valid_until_s,
         expires_s=item.expires_s,
         source=item.source,
@@ -60,15 +66,14 @@ def new_row(edit: Edit, item: NewItem) -> Row:
         supersedes=None,
         superseded_by=None,
         last_verified_s=None,
-        state=_first_state(edit, begins_s, pinned=item.pinned),
+        state=state,
     )
-    return counted(row)
 
 
-def counted(row: Row) -> Row:
-    """Return a row with the number of terms of its content and context."""
-    _, length = lexical.term_counts(indexed_text(row.content, row.context))
-    return replace(row, length=length)
+def counted(row: Row) -> tuple[Row, Mapping[str, int]]:
+    """Return a row with the number of terms of its content and context, and those terms."""
+    terms, length = lexical.term_counts(indexed_text(row.content, row.context))
+    return replace(row, length=length), terms
 
 
 def _first_state(edit: Edit, begins_s: float, *, pinned: bool) -> State:
@@ -88,13 +93,18 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
     items would be pinned than half of hot_max.
     """
     done: dict[int, Row] = {}
-    waiting: list[tuple[int, Row, Vectors]] = []
+    waiting: list[tuple[int, Row, NewItem]] = []
     claimed: set[tuple[str, str]] = set()
     ids: set[str] = set()
     probation_from = len(items) - edit.settings.probation_max
+    released = edit.released_state(_first_state(edit, edit.now_s, pinned=False))
 
     def write_waiting() -> None:
-        rows = edit.insert([row for _, row, _ in waiting], [v for *_, v in waiting])
+        rows = edit.insert(
+            [row for _, row, _ in waiting],
+            [item.vectors for *_, item in waiting],
+            [item.terms for *_, item in waiting],
+        )
         done.update((place, row) for (place, *_), row in zip(waiting, rows, strict=True))
         waiting.clear()
         claimed.clear()
@@ -109,20 +119,21 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
         elif present:
             done[place] = _same_or_conflict(present[0], item)
             continue
-        row = new_row(edit, item)
         if item.pinned:
             check_pinned_room(edit, 1 + sum(r.pinned for _, r, _ in waiting))
-        if place < probation_from and row.state.protection is Protection.PROBATION:
+        state = _first_state(edit, item.begins_s, pinned=item.pinned)
+        if place < probation_from and state.protection is Protection.PROBATION:
             # Too many come after it for this one to be among the newest.
-            row = replace(row, state=edit.released_state(row.state))
+            state = released
+        row = new_row(edit, item, state)
         ids.add(item.id)
         if item.claim is None:
-            waiting.append((place, row, item.vectors))
+            waiting.append((place, row, item))
             continue
         row = settle_claim(edit, row)
         if row.status is Status.LIVE:
             claimed.add(item.claim.key)
-            waiting.append((place, row, item.vectors))
+            waiting.append((place, row, item))
         else:
             done[place] = insert_aside(edit, row, item.vectors)
     write_waiting()
@@ -295,9 +306,9 @@ def change(edit: Edit, row: Row, changed: Row, vectors: Vectors | None) -> Row:
             edit.tx.retire_vectors(ids)
         return changed
     edit.unindex(row, keep_vectors=False)
-    changed = counted(changed)
+    changed, terms = counted(changed)
     edit.tx.update(changed)
-    edit.index([changed], [vectors])
+    edit.index([changed], [vectors], [terms])
     hot = changed.state.tier is Tier.HOT
     if hot:
         edit.change.hot_in.append(row.key)

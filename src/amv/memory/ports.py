@@ -41,6 +41,14 @@ def owners(vector_ids: Ids) -> Ids:
     return vector_ids // PASSAGES_MAX
 
 
+def ascending(ids: Ids) -> Ids:
+    """Return ids in order, each once; `numpy.unique` would import a good part of numpy first."""
+    ordered = np.sort(ids)
+    first = np.ones(len(ordered), dtype=bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[first]
+
+
 class Vectors(NamedTuple):
     """*n* vectors: ids of shape (n,), unit-length float32 rows of shape (n, d)."""
 

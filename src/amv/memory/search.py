@@ -375,7 +375,7 @@ def _candidates(scan: _Scan, most: int | None) -> _Candidates:
     best = np.ones(len(keys), dtype=bool)
     best[1:] = keys[1:] != keys[:-1]
     ids, keys, similarities = ids[best], keys[best], similarities[best]
-    only_words = np.setdiff1d(scan.lexical_keys, keys)
+    only_words = scan.lexical_keys[~np.isin(scan.lexical_keys, keys)]
     keys = np.concatenate([keys, only_words])
     ids = np.concatenate([ids, np.full(len(only_words), -1, dtype=np.int64)])
     similarities = np.concatenate([similarities, np.zeros(len(only_words), dtype=np.float32)])

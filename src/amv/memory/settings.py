@@ -47,7 +47,7 @@ class CellSettings:
     target: int = 16
     split_above: int = 40
     probes_warm: int = 96
-    probes_cold: int = 192
+    probes_cold: int = 256
 
     def __post_init__(self) -> None:
         if not 2 <= self.target < self.split_above <= 64:

@@ -351,10 +351,10 @@ def restore(edit: Edit, items: Sequence[Restored], vectors: Sequence[Vectors]) -
             continue
         if item.row.pinned:
             life.check_pinned_room(edit, 1)
-        row = life.counted(replace(item.row, ns_id=edit.row.ns_id))
-        row = replace(row, state=_state(edit.model, item, edit.now_s))
+        state = _state(edit.model, item, edit.now_s)
+        row, terms = life.counted(replace(item.row, ns_id=edit.row.ns_id, state=state))
         if row.status is Status.LIVE:
-            key = edit.insert([row], [own])[0].key
+            key = edit.insert([row], [own], [terms])[0].key
         else:
             key = life.insert_aside(edit, row, own).key
         for step in item.history:

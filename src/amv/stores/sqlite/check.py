@@ -1,25 +1,45 @@
 """What can be wrong with a database, in plain sentences."""
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any
 
 import apsw
 import numpy as np
 
+from amv.errors import StoreError
 from amv.memory.ports import PASSAGES_MAX
 from amv.memory.tiers import Tier
-from amv.stores.sqlite.codec import ENTRY, decode_members, decode_postings
+from amv.stores.sqlite.codec import (
+    ENTRY,
+    decode_centroids,
+    decode_entries,
+    decode_members,
+    decode_postings,
+    decode_vectors,
+)
+from amv.stores.sqlite.damage import UNDECODABLE
 from amv.stores.sqlite.reader import PARTS_MAX
+from amv.stores.sqlite.rows import (
+    SELECT_NAMESPACES,
+    SELECT_ROWS,
+    Params,
+    change_of,
+    history_of,
+    namespace_of,
+    row_of,
+)
 
 Execute = Callable[..., Any]
 
 #: How many problems of one sort are named.
 _NAMED_MAX = 20
 _CHUNKS_AT_ONCE = 4096
+_ENTRY = ENTRY.itemsize
 
 _TOTALS = f"""
-    SELECT name, live, length, hot, pinned, vectors, pending, cells,
+    SELECT CAST(name AS BLOB), live, length, hot, pinned, vectors, pending, cells,
         (SELECT count(*) FROM item i WHERE i.ns_id = n.ns_id AND i.status = 0),
         (SELECT coalesce(sum(length), 0) FROM item i WHERE i.ns_id = n.ns_id AND i.status = 0),
         (SELECT count(*) FROM item_state s
@@ -56,6 +76,11 @@ _COUNTED = (
         f"SELECT count(*) FROM placement WHERE id / {PASSAGES_MAX} NOT IN (SELECT key FROM item)",
     ),
     (
+        "vectors placed in another namespace than that of their item",
+        "SELECT count(*) FROM placement p"
+        f" JOIN item i ON i.key = p.id / {PASSAGES_MAX} AND i.ns_id <> p.ns_id",
+    ),
+    (
         "vectors staged for items that are gone",
         f"SELECT count(*) FROM staged_vector"
         f" WHERE id / {PASSAGES_MAX} NOT IN (SELECT key FROM item)",
@@ -77,8 +102,8 @@ _COUNTED = (
     (
         "terms whose frequency is not their number of postings",
         # The terms themselves are content, and are not named.
-        f"SELECT count(*) FROM term t WHERE frequency <> length(tail) / {ENTRY.itemsize}"
-        f" + coalesce((SELECT sum(length(data)) / {ENTRY.itemsize} FROM posting p"
+        f"SELECT count(*) FROM term t WHERE frequency <> length(tail) / {_ENTRY}"
+        f" + coalesce((SELECT sum(length(data)) / {_ENTRY} FROM posting p"
         " WHERE p.term_id = t.term_id), 0)",
     ),
     (
@@ -94,39 +119,123 @@ def problems(execute: Execute) -> Iterator[str]:
         if line != "ok":
             yield f"the file is damaged: {line}"
     for columns in execute(_TOTALS).fetchall():
-        name, kept, counted = columns[0], columns[1:8], columns[8:]
+        name, kept, counted = columns[0].decode(errors="replace"), columns[1:8], columns[8:]
         for total, has, should in zip(_TOTAL_NAMES, kept, counted, strict=True):
             if has != should:
                 yield f"namespace {name} says {total} is {has}, but it is {should}"
     for what, statement in _COUNTED:
         if found := execute(statement).fetchone()[0]:
             yield f"there are {found} {what}"
-    for what, count in (
-        ("vectors that are not in the one cell they are placed in", _misplaced),
-        ("postings that lead to an item that is gone", _orphaned_postings),
-    ):
-        if found := count(execute):
-            yield f"there are {found} {what}"
+    yield from _undecodable(execute)
+    yield from _astray(execute)
 
 
-def _orphaned_postings(execute: Execute) -> int:
-    chunks = execute("SELECT base, tail FROM term UNION ALL SELECT first_key, data FROM posting")
-    count = 0
-    while batch := list(islice(chunks, _CHUNKS_AT_ONCE)):
-        # Of an empty array there is no carray; no item has the key 0.
-        keys = np.unique(np.append(decode_postings(batch)["key"], 0))
-        (known,) = execute(
-            "SELECT count(*) FROM item WHERE key IN carray(?)", (apsw.carray(keys),)
-        ).fetchone()
-        count += len(keys) - 1 - known
-    return count
+def _astray(execute: Execute) -> Iterator[str]:
+    if found := _misplaced(execute):
+        yield f"there are {found} vectors that are not in the one cell they are placed in"
+    gone, others = _misled_postings(execute)
+    if gone:
+        yield f"there are {gone} postings that lead to an item that is gone"
+    if others:
+        yield f"there are {others} postings that lead to an item of another namespace"
+
+
+# ---------------------------------------------------------------- what can't be decoded
+
+
+def _vector_of(columns: Params) -> None:
+    if not np.isfinite(decode_vectors(columns)).all():
+        raise ValueError("a vector that is not finite")
+
+
+#: What is read of each table, and what decodes a row of it.
+_DECODED: tuple[tuple[str, str, Callable[[Params], object]], ...] = (
+    ("items", SELECT_ROWS, row_of),
+    ("namespaces", SELECT_NAMESPACES, namespace_of),
+    ("entries of histories", "SELECT at_s, event, content, claim FROM history", history_of),
+    ("changes", "SELECT payload FROM change", lambda columns: change_of(*columns)),
+    ("vectors", "SELECT data FROM vector_data", _vector_of),
+    ("staged vectors", "SELECT data FROM staged_vector", _vector_of),
+    ("parts of cells", "SELECT data FROM cell_part", lambda columns: decode_members(*columns)),
+    ("centroids", "SELECT centroid FROM cell", decode_centroids),
+    (
+        "lists of postings",
+        "SELECT tail FROM term UNION ALL SELECT data FROM posting",
+        lambda columns: decode_entries(*columns),
+    ),
+)
+
+
+def _undecodable(execute: Execute) -> Iterator[str]:
+    for what, statement, decode in _DECODED:
+        if found := sum(_is_damaged(decode, row) for row in _each(execute(statement))):
+            yield f"there are {found} {what} that can't be read"
+    if len(sizes := execute("SELECT DISTINCT length(data) FROM vector_data").fetchall()) > 1:
+        yield f"there are vectors of {len(sizes)} sizes, but all should have one"
+
+
+def _each(cursor: Any) -> Iterator[Params | None]:
+    """Yield the rows of a cursor; None for one with text that is not UTF-8."""
+    while True:
+        try:
+            row = next(cursor, None)
+        except UnicodeDecodeError:
+            yield None
+            continue
+        if row is None:
+            return
+        yield row
+
+
+def _is_damaged(decode: Callable[[Params], object], row: Params | None) -> bool:
+    if row is None:
+        return True
+    try:
+        decode(row)
+    except (StoreError, *UNDECODABLE):
+        return True
+    return False
+
+
+# ---------------------------------------------------------------- what leads astray
+
+# By namespace, in which order the terms stand.
+_POSTINGS = (
+    "SELECT ns_id, base, tail FROM term",
+    "SELECT t.ns_id, p.first_key, p.data FROM term t CROSS JOIN posting p"
+    " ON p.term_id = t.term_id WHERE t.term_id IS NOT NULL",
+)
+
+
+def _misled_postings(execute: Execute) -> tuple[int, int]:
+    """Count items that postings lead to which are gone, and which are of another namespace."""
+    gone, others = 0, 0
+    for statement in _POSTINGS:
+        chunks = execute(statement)
+        while batch := list(islice(chunks, _CHUNKS_AT_ONCE)):
+            for ns_id, listed in groupby(batch, key=itemgetter(0)):
+                whole = [(first, data) for _, first, data in listed if not len(data) % _ENTRY]
+                # Of an empty array there is no carray; no item has the key 0.
+                keys = np.unique(np.append(decode_postings(whole)["key"], 0))
+                known, own = execute(
+                    "SELECT count(*), count(*) FILTER (WHERE ns_id = ?2) FROM item"
+                    " WHERE key IN carray(?1)",
+                    (apsw.carray(keys), ns_id),
+                ).fetchone()
+                gone += len(keys) - 1 - known
+                others += known - own
+    return gone, others
 
 
 def _misplaced(execute: Execute) -> int:
     """Count disagreements between what cells hold and what placements say."""
     held, rightly = 0, 0
     for part_id, data in execute("SELECT id, data FROM cell_part ORDER BY id"):
-        ids = decode_members(data).ids.copy()
+        try:
+            ids = decode_members(data).ids.copy()
+        except StoreError:
+            # Told apart; its members are counted as placed where they are not.
+            continue
         held += len(ids)
         (found,) = execute(
             "SELECT count(*) FROM placement WHERE id IN carray(?) AND cell_id = ?",

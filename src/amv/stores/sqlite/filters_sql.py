@@ -18,6 +18,7 @@ from itertools import chain, islice
 from typing import Any
 
 from amv.memory.filters import And, Compare, Node, Or, Scalar, matches, needs_scan
+from amv.stores.sqlite.damage import damaged
 from amv.stores.sqlite.rows import LIVE, metadata_of
 
 Execute = Callable[..., Any]
@@ -77,13 +78,16 @@ def matching_keys(execute: Execute, ns_id: int, node: Node, now_s: float, limit:
     found: set[int] = set()
     if limit <= 0:
         return []
-    for key, text in islice(candidates, VISITED_MAX):
-        if key in found:
-            continue
-        if is_exact or matches(node, {} if text is None else metadata_of(text)):
-            found.add(key)
-            if len(found) == limit:
-                break
+    try:
+        for key, text in islice(candidates, VISITED_MAX):
+            if key in found:
+                continue
+            if is_exact or matches(node, {} if text is None else metadata_of(text)):
+                found.add(key)
+                if len(found) == limit:
+                    break
+    except UnicodeDecodeError as error:
+        raise damaged("the metadata of an item") from error
     return sorted(found)
 
 

@@ -27,6 +27,7 @@ from amv.stores.sqlite.codec import (
     decode_entries,
     decode_postings,
 )
+from amv.stores.sqlite.damage import damaged
 
 Execute = Callable[..., Any]
 
@@ -88,7 +89,12 @@ def _find(execute: Execute, ns_id: int, terms: Iterable[str]) -> list[_Term]:
     wanted = tuple(dict.fromkeys(terms))
     if not wanted:
         return []
-    return [_Term(*columns) for columns in execute(_FIND, (apsw.carray(wanted), ns_id))]
+    found = [_Term(*columns) for columns in execute(_FIND, (apsw.carray(wanted), ns_id))]
+    for term in found:
+        # Appending to half a posting would shift those that follow.
+        if len(term.tail) % _SIZE:
+            raise damaged("a list of postings")
+    return found
 
 
 # ---------------------------------------------------------------- writing

@@ -22,20 +22,28 @@ from amv.memory.ports import (
     Members,
     NamespaceRow,
     Vectors,
+    ascending,
 )
 from amv.memory.tiers import Tier
 from amv.stores.sqlite import postings
-from amv.stores.sqlite.codec import decode_members, decode_vectors
+from amv.stores.sqlite.codec import (
+    decode_centroids,
+    decode_members,
+    decode_vectors,
+    join_members,
+)
+from amv.stores.sqlite.damage import UNDECODABLE, damaged
 from amv.stores.sqlite.filters_sql import live_keys, matching_keys
 from amv.stores.sqlite.rows import (
     SELECT_NAMESPACES,
     SELECT_ROWS,
     SUPERSEDED,
     change_of,
+    decoded,
     history_of,
     namespace_of,
     namespace_text,
-    row_of,
+    rows_of,
 )
 
 #: The numbers that one cell's parts, and one item's events, may take.
@@ -121,18 +129,19 @@ class SqliteReader:
     # ------------------------------------------------------------ namespaces
 
     def meta(self, name: str) -> str | None:
-        row = self._execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return None if row is None else str(row[0])
+        found = self._execute("SELECT value FROM meta WHERE name = ?", (name,))
+        values = decoded(lambda columns: str(columns[0]), found, "a setting of the store")
+        return values[0] if values else None
 
     def namespace(self, name: Namespace) -> NamespaceRow | None:
-        return self._namespace(self._execute(_BY_NAME, (namespace_text(name),)).fetchone())
+        return self._namespace(self._execute(_BY_NAME, (namespace_text(name),)))
 
     def namespace_by_id(self, ns_id: int) -> NamespaceRow | None:
-        return self._namespace(self._execute(_BY_NS_ID, (ns_id,)).fetchone())
+        return self._namespace(self._execute(_BY_NS_ID, (ns_id,)))
 
     def namespaces(self, *, due_s: float | None = None) -> list[NamespaceRow]:
         statement, params = (SELECT_NAMESPACES, ()) if due_s is None else (_DUE, (due_s,))
-        found = map(namespace_of, self._execute(statement, params))
+        found = decoded(namespace_of, self._execute(statement, params), "a namespace")
         return sorted(found, key=lambda row: row.name)
 
     def changes(self, ns_id: int, since_version: int) -> list[Change] | None:
@@ -148,16 +157,20 @@ class SqliteReader:
         ).fetchall()
         if not found or found[0][0] != since_version + 1:
             return None
-        return [change_of(payload) for _, payload in found]
+        return decoded(lambda columns: change_of(columns[1]), found, "the change log")
 
-    def _namespace(self, columns: tuple[Any, ...] | None) -> NamespaceRow | None:
-        """Return the row, and the same object as long as nothing in it has changed."""
-        if columns is None:
-            return None
-        kept = self._namespaces.get(columns[0])
-        if kept is not None and kept[0] == columns:
-            return kept[1]
-        row = namespace_of(columns)
+    def _namespace(self, found: Any) -> NamespaceRow | None:
+        """Return the row found, and the same object as long as nothing in it has changed."""
+        try:
+            columns = found.fetchone()
+            if columns is None:
+                return None
+            kept = self._namespaces.get(columns[0])
+            if kept is not None and kept[0] == columns:
+                return kept[1]
+            row = namespace_of(columns)
+        except UNDECODABLE as error:
+            raise damaged("a namespace") from error
         if len(self._namespaces) >= _NAMESPACES_CACHED:
             self._namespaces.clear()
         self._namespaces[row.ns_id] = (columns, row)
@@ -168,7 +181,7 @@ class SqliteReader:
     def rows(self, keys: Sequence[int]) -> dict[int, Row]:
         if not keys:
             return {}
-        found = {row[0]: row_of(row) for row in self._execute(_ROWS_BY_KEY, (_array(keys),))}
+        found = {row.key: row for row in rows_of(self._execute(_ROWS_BY_KEY, (_array(keys),)))}
         return {key: found[key] for key in keys if key in found}
 
     def rows_with_id(self, item_id: str, ns_id: int | None = None) -> list[Row]:
@@ -192,7 +205,7 @@ class SqliteReader:
             "SELECT at_s, event, content, claim FROM history WHERE id >= ? AND id < ? ORDER BY id",
             (key * EVENTS_MAX, (key + 1) * EVENTS_MAX),
         )
-        return [history_of(columns) for columns in found]
+        return decoded(history_of, found, "the history of an item")
 
     def matching(self, ns_id: int, node: Node | None, now_s: float, limit: int) -> list[int]:
         if node is None:
@@ -211,7 +224,7 @@ class SqliteReader:
         return self._column(_PAST, ns_id, at_s, limit)
 
     def _rows(self, statement: str, *params: object) -> list[Row]:
-        return [row_of(columns) for columns in self._execute(statement, params)]
+        return rows_of(self._execute(statement, params))
 
     def _column(self, statement: str, *params: object) -> list[int]:
         return [value for (value,) in self._execute(statement, params)]
@@ -284,12 +297,7 @@ class SqliteReader:
 
     def centroids(self, cell_ids: Ids) -> Vectors:
         found = self._by_ids(_CENTROIDS, cell_ids)
-        if not found:
-            return Vectors(_ids([]), np.empty((0, 0), dtype=np.float32))
-        data = np.frombuffer(b"".join([row[1] for row in found]), np.float16)
-        return Vectors(
-            _ids([row[0] for row in found]), data.reshape(len(found), -1).astype(np.float32)
-        )
+        return Vectors(_ids([row[0] for row in found]), decode_centroids([row[1] for row in found]))
 
     def cell_snapshot(self, ns_id: int) -> bytes | None:
         row = self._execute("SELECT data FROM cell_snapshot WHERE ns_id = ?", (ns_id,)).fetchone()
@@ -299,7 +307,7 @@ class SqliteReader:
         parts: dict[int, list[Members]] = {}
         for part_id, data in self._by_ids(_PARTS, cell_ids):
             parts.setdefault(part_id // PARTS_MAX, []).append(decode_members(data))
-        found = {cell_id: _joined(members) for cell_id, members in parts.items()}
+        found = {cell_id: join_members(members) for cell_id, members in parts.items()}
         if len(found) < len(cell_ids):
             self._add_empty_cells(found, cell_ids)
         return found
@@ -321,7 +329,7 @@ class SqliteReader:
         """Run a statement over an array of ids, ascending and each once."""
         if not len(ids):
             return []
-        unique = np.unique(ids).astype(np.int64, copy=False)
+        unique = ascending(ids).astype(np.int64, copy=False)
         found: list[Any] = self._execute(statement, (apsw.carray(unique),)).fetchall()
         return found
 
@@ -344,12 +352,3 @@ def _vectors(found: Sequence[tuple[int, bytes]]) -> Vectors:
 
 def _array(keys: Sequence[int]) -> Any:
     return apsw.carray(_ids(keys))
-
-
-def _joined(parts: list[Members]) -> Members:
-    if len(parts) == 1:
-        return parts[0]
-    return Members(
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.codes for part in parts]),
-    )

@@ -1,13 +1,18 @@
 """How items and namespaces become rows of tables, and back."""
 
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec.json
+import msgspec.msgpack
 
 from amv.memory.item import Claim, JsonScalar, Namespace, Protection, Row, State, Status
 from amv.memory.ports import Change, HistoryRow, NamespaceRow
 from amv.memory.tiers import Tier
+from amv.stores.sqlite.damage import UNDECODABLE, damaged
+
+T = TypeVar("T")
 
 Params = tuple[Any, ...]
 
@@ -16,8 +21,13 @@ _STATUS_NUMBER = {status: number for number, status in enumerate(_STATUS)}
 LIVE = _STATUS_NUMBER[Status.LIVE]
 SUPERSEDED = _STATUS_NUMBER[Status.SUPERSEDED]
 
-_TIERS = tuple(Tier)
-_PROTECTIONS = tuple(Protection)
+# By number, not by place: of a damaged one there is none, where a tuple takes -1.
+_STATUS_OF = dict(enumerate(_STATUS))
+_TIER_OF = {tier.value: tier for tier in Tier}
+_PROTECTION_OF = {protection.value: protection for protection in Protection}
+
+_METADATA = msgspec.json.Decoder(dict[str, Any])
+_NAME = msgspec.json.Decoder(tuple[str, ...])
 
 ITEM_COLUMNS = (
     "key",
@@ -50,6 +60,22 @@ SELECT_ROWS = f"""
         s.tier, s.protection, s.value_key, s.exposed, s.contributed
     FROM item i JOIN item_state s ON s.key = i.key
 """
+
+
+def decoded(decode: Callable[[Params], T], found: Iterable[Params], what: str) -> list[T]:
+    """Return what *decode* makes of each row *found*; StoreError if one is damaged.
+
+    *found* is a cursor, so that text that is not UTF-8 is met here too.
+    """
+    try:
+        return [decode(columns) for columns in found]
+    except UNDECODABLE as error:
+        raise damaged(what) from error
+
+
+def rows_of(found: Iterable[Params]) -> list[Row]:
+    """Return the rows behind what SELECT_ROWS gave."""
+    return decoded(row_of, found, "an item")
 
 
 def item_params(key: int, row: Row) -> Params:
@@ -97,7 +123,7 @@ def state_params(key: int, row: Row) -> Params:
 
 
 def row_of(columns: Params) -> Row:
-    """Return the row behind what SELECT_ROWS gave."""
+    """Return the row behind one of what SELECT_ROWS gave; see `rows_of`."""
     (
         key,
         ns_id,
@@ -141,7 +167,7 @@ def row_of(columns: Params) -> Row:
         source=source,
         source_trust=source_trust,
         claim=None if subject is None else _claim(subject, attribute, claim_value),
-        status=_STATUS[status],
+        status=_STATUS_OF[status],
         contradicted=contradicted == 1,
         pinned=pinned == 1,
         metadata={} if metadata is None else metadata_of(metadata),
@@ -149,8 +175,8 @@ def row_of(columns: Params) -> Row:
         superseded_by=superseded_by,
         last_verified_s=last_verified_s,
         state=State(
-            tier=_TIERS[tier],
-            protection=_PROTECTIONS[protection],
+            tier=_TIER_OF[tier],
+            protection=_PROTECTION_OF[protection],
             value_key=value_key,
             exposed_count=exposed,
             contributed_count=contributed,
@@ -160,7 +186,10 @@ def row_of(columns: Params) -> Row:
 
 def metadata_of(text: str) -> dict[str, object]:
     """Return metadata from its JSON."""
-    return cast(dict[str, object], msgspec.json.decode(text))
+    try:
+        return _METADATA.decode(text)
+    except UNDECODABLE as error:
+        raise damaged("the metadata of an item") from error
 
 
 def _claim(subject: str, attribute: str, value: str) -> Claim:
@@ -240,7 +269,7 @@ def namespace_params(row: NamespaceRow) -> Params:
 def namespace_of(columns: Params) -> NamespaceRow:
     """Return the row behind NAMESPACE_COLUMNS."""
     values = dict(zip(NAMESPACE_COLUMNS, columns, strict=True))
-    values["name"] = tuple(msgspec.json.decode(columns[1]))
+    values["name"] = _NAME.decode(columns[1])
     return NamespaceRow(**values)
 
 

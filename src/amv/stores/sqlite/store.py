@@ -16,6 +16,7 @@ from amv.stores.sqlite.check import problems
 from amv.stores.sqlite.checkpoint import VFS, Checkpointer, register_vfs
 from amv.stores.sqlite.committer import Committer
 from amv.stores.sqlite.connection import Synchronous, check_library, connect, mapped
+from amv.stores.sqlite.damage import damaged
 from amv.stores.sqlite.events import EventLog, file_bytes
 from amv.stores.sqlite.migrate import check_file, check_schema, migrate
 from amv.stores.sqlite.pool import ReaderPool, Snapshot
@@ -81,6 +82,9 @@ class SqliteStore:
             _prepare(opened, absolute, time.monotonic() + busy_timeout_s, is_read_only=read_only)
         except apsw.Error as error:
             raise mapped(error, f"{absolute!r} could not be opened") from error
+        except UnicodeDecodeError as error:
+            # What SQLite says of a damaged schema quotes it.
+            raise damaged(f"{absolute!r}") from error
         return cls(
             absolute,
             Committer(opened, Checkpointer(opened_to_checkpoint), busy_timeout_s),

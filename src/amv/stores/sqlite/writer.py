@@ -25,9 +25,15 @@ from amv.memory.ports import (
     NamespaceRow,
     NewPostings,
     Vectors,
+    ascending,
     owners,
 )
-from amv.stores.sqlite.codec import decode_members, encode_members, encode_vectors
+from amv.stores.sqlite.codec import (
+    decode_members,
+    encode_members,
+    encode_vectors,
+    join_members,
+)
 from amv.stores.sqlite.filters_sql import stored
 from amv.stores.sqlite.postings import PostingWriter
 from amv.stores.sqlite.reader import EVENTS_MAX, PARTS_MAX, SqliteReader
@@ -36,6 +42,7 @@ from amv.stores.sqlite.rows import (
     LIVE,
     NAMESPACE_COLUMNS,
     change_data,
+    decoded,
     history_params,
     item_params,
     metadata_of,
@@ -189,16 +196,17 @@ class SqliteWriter(SqliteReader):
         return keys
 
     def update(self, row: Row) -> None:
-        old = self._execute(
-            "SELECT ns_id, status, metadata FROM item WHERE key = ?", (row.key,)
-        ).fetchone()
-        if old is None:
+        found = self._execute(
+            "SELECT key, ns_id, status, metadata FROM item WHERE key = ?", (row.key,)
+        )
+        old = decoded(_entries_of, found, "the metadata of an item")
+        if not old:
             return
         key, *values = item_params(row.key, row)
         self._execute(_UPDATE_ITEM, (*values, key))
         key, *values = state_params(row.key, row)
         self._execute(_UPDATE_STATE, (*values, key))
-        before = dict.fromkeys(_stored_entries(key, *old))
+        before = dict.fromkeys(old[0])
         after = dict.fromkeys(_entry_params(key, row))
         self._executemany(_DELETE_ENTRY, [entry for entry in before if entry not in after])
         self._executemany(_INSERT_ENTRY, [entry for entry in after if entry not in before])
@@ -222,15 +230,14 @@ class SqliteWriter(SqliteReader):
     def delete(self, keys: Sequence[int]) -> None:
         if not keys:
             return
-        array = np.unique(np.array(keys, dtype=np.int64))
+        array = ascending(np.array(keys, dtype=np.int64))
         found = self._execute(
             "SELECT key, ns_id, status, metadata FROM item"
             " WHERE key IN carray(?) AND metadata IS NOT NULL",
             (apsw.carray(array),),
-        ).fetchall()
-        self._executemany(
-            _DELETE_ENTRY, [entry for columns in found for entry in _stored_entries(*columns)]
         )
+        for listed in decoded(_entries_of, found, "the metadata of an item"):
+            self._executemany(_DELETE_ENTRY, listed)
         for statement in (
             _DELETE_HISTORY,
             "DELETE FROM item_state WHERE key IN carray(?)",
@@ -275,7 +282,7 @@ class SqliteWriter(SqliteReader):
 
     def _by_id(self, statement: str, ids: Ids, *params: object) -> None:
         if len(ids):
-            array = np.unique(ids).astype(np.int64, copy=False)
+            array = ascending(ids).astype(np.int64, copy=False)
             self._execute(statement, (apsw.carray(array), *params))
 
     # ------------------------------------------------------------ cells
@@ -300,11 +307,7 @@ class SqliteWriter(SqliteReader):
                 return
         kept = [decode_members(data) for _, data in parts] + [members]
         self._execute(_DROP_PARTS, (cell_id,))
-        joined = Members(
-            np.concatenate([part.ids for part in kept]),
-            np.concatenate([part.codes for part in kept]),
-        )
-        self._add_part(cell_id, 0, joined)
+        self._add_part(cell_id, 0, join_members(kept))
 
     def remove_members(self, cell_id: int, vector_ids: Ids) -> None:
         for part_id, data in self._execute(_OWN_PARTS, (cell_id,)).fetchall():
@@ -343,6 +346,14 @@ class SqliteWriter(SqliteReader):
     def clear_index(self, ns_id: int) -> None:
         for statement in _DROP_CELLS:
             self._execute(statement, (ns_id,))
+        # What damage left without a cell or term belongs to no namespace that can be told.
+        self._execute(
+            f"DELETE FROM cell_part WHERE id / {PARTS_MAX} NOT IN (SELECT cell_id FROM cell)"
+        )
+        self._execute(
+            "DELETE FROM posting"
+            " WHERE term_id NOT IN (SELECT term_id FROM term WHERE term_id IS NOT NULL)"
+        )
         self._execute(
             "UPDATE placement SET cell_id = 0 WHERE ns_id = ? AND min(cell_id, 1) = 1", (ns_id,)
         )
@@ -351,7 +362,8 @@ class SqliteWriter(SqliteReader):
 
     def event_logs(self) -> list[str]:
         """Return the names of logs of which something has been folded."""
-        return [log for (log,) in self._execute("SELECT log FROM event_offset")]
+        found = self._execute("SELECT log FROM event_offset")
+        return decoded(lambda columns: str(columns[0]), found, "the notes on logs of events")
 
     def event_offset(self, log: str) -> int:
         """Return up to which byte a log has been folded."""
@@ -374,10 +386,9 @@ def _entry_params(key: int, row: Row) -> list[tuple[Any, ...]]:
     return _bound(key, row.ns_id, entries(row.metadata))
 
 
-def _stored_entries(
-    key: int, ns_id: int, status: int, metadata: str | None
-) -> list[tuple[Any, ...]]:
+def _entries_of(columns: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     """Return what `_entry_params` gave when the item was last written."""
+    key, ns_id, status, metadata = columns
     if status != LIVE or metadata is None:
         return []
     return _bound(key, ns_id, entries(metadata_of(metadata)))
