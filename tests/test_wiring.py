@@ -577,3 +577,12 @@ def test_an_id_survives_urls_file_names_and_json() -> None:
 
 def test_a_store_in_this_process_is_chosen_by_its_name(path: str) -> None:
     assert isinstance(open_store(wiring.IN_PROCESS, QUIET), MemoryStore)
+
+
+def test_reembed_of_a_mistyped_path_makes_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "typo.db"
+
+    with pytest.raises(ConfigError, match="no database"):
+        reembed(str(path), QUIET, "hashing", lambda done, total: None)
+
+    assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,7 @@
 """Wiring: settings become a running memory here, and nowhere else."""
 
 import logging
+import os
 import secrets
 import threading
 import time
@@ -138,6 +139,8 @@ def reembed(path: str, settings: Settings, to: str, progress: Progress) -> int:
     Can be stopped and run again; searches with the old embedder go on until
     the new vectors take over.  Returns how many items were embedded.
     """
+    if not os.path.exists(path):
+        raise ConfigError(f"there is no database {path!r} to give new vectors to")
     store = open_store(path, settings)
     try:
         with store.read() as reader:

@@ -181,6 +181,57 @@ def test_removed_cells_are_found_no_more() -> None:
     assert sorted(index.probe(matrix[3], 40).cell_ids.tolist()) == list(range(31, 41))
 
 
+def test_an_index_finds_its_cells_after_most_others_were_dropped() -> None:
+    """As when cells of near-equal vectors keep being split: none may become unreachable."""
+    matrix = clustered_units(18, 600, 3)
+    index = index_of(matrix[:20])
+    for start in range(20, 600, 20):
+        index.add(np.arange(start + 1, start + 21, dtype=np.int64), matrix[start : start + 20])
+        index.remove(np.arange(start - 19, start - 4, dtype=np.int64))
+
+    live = sorted(index.ids())
+    assert sorted(index.probe(matrix[0], len(live)).cell_ids.tolist()) == live
+    own = [i for i in live if int(index.nearest(matrix[i - 1 : i])[0]) == i]
+    assert len(own) >= 0.98 * len(live)
+
+
+def test_a_vector_whose_nearest_cells_were_all_dropped_finds_the_next() -> None:
+    near = unit(np.ones((12, 32), np.float32) + 0.001 * random_units(19, 12))
+    far = random_units(20, 60)
+    index = index_of(np.concatenate([near, far]))
+
+    index.remove(np.arange(1, 13, dtype=np.int64))
+
+    expected = int(np.argmax(far @ near[0])) + 13
+    assert index.nearest(near[:1]).tolist() == [expected]
+
+
+def test_an_empty_index_has_no_nearest_cells() -> None:
+    index = index_of(random_units(21, 3))
+    index.remove(np.arange(1, 4, dtype=np.int64))
+
+    assert index.probe(random_units(22, 1)[0], 5).cell_ids.tolist() == []
+
+
+def test_nothing_of_a_dropped_cell_is_saved() -> None:
+    """Its centroid may be the vector of an item that was forgotten."""
+    matrix = random_units(23, 40)
+    index = index_of(matrix)
+    gone = matrix[4].astype(np.float16).tobytes()
+    assert gone in index.snapshot()
+
+    index.remove(np.asarray([5], dtype=np.int64))
+
+    assert gone not in index.snapshot()
+    index.remove(np.arange(1, 41, dtype=np.int64))
+    assert matrix[7].astype(np.float16).tobytes() not in index.snapshot()
+
+
+def test_a_centroid_of_another_dimension_is_a_damaged_store() -> None:
+    with pytest.raises(StoreError, match="16 dimensions, needed 32"):
+        CentroidIndex(32).add(np.asarray([1], dtype=np.int64), random_units(24, 1, 16))
+
+
 def test_each_vector_finds_its_nearest_cell() -> None:
     """One by one and many at once."""
     matrix = random_units(14, 60)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amv.errors import StoreError
 from amv.memory.cells import CentroidIndex
 from amv.memory.hot import (
     TRIM_EVERY,
@@ -33,6 +34,12 @@ def numbered(*ids: int) -> Vectors:
         np.array(ids, dtype=np.int64),
         np.array([[i, 1.0, 0.0] for i in ids], dtype=np.float32).reshape(-1, 3),
     )
+
+
+def test_a_vector_of_another_dimension_is_a_damaged_store() -> None:
+    """Only a damaged row can be one: what comes in is checked."""
+    with pytest.raises(StoreError, match="3 dimensions, needed 4"):
+        Block(4).add(numbered(1))
 
 
 FIRST = np.array([1.0, 0.0, 0.0], dtype=np.float32)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from amv.memory import service as services
 from amv.memory.hot import View
 from amv.memory.item import Claim
-from amv.memory.ports import Store
+from amv.memory.ports import Members, Store
 from amv.memory.service import MemoryService
 from amv.stores.memory import MemoryStore
 from tests.memory.worlds import ALICE, BOB, DIMENSION, MONTH_S, SMALL, WordByWord, World
@@ -30,6 +30,11 @@ def seen(view: View) -> dict[str, object]:
         "pending": sorted(view.pending.ids.tolist()),
         "cells": None if view.index is None else sorted(view.index.ids()),
     }
+
+
+def members_of(members: Members) -> dict[int, list[int]]:
+    """Return the codes of each member of a cell."""
+    return dict(zip(members.ids.tolist(), members.codes.tolist(), strict=True))
 
 
 def vectors(view: View) -> dict[int, list[float]]:
@@ -58,6 +63,10 @@ def assert_follows(world: World, follower: MemoryService) -> None:
         assert vectors(mine_view) == vectors(their_view)
     with world.store.read() as reader:
         assert reader.rows(list(mine_view._rows)) == mine_view._rows
+        kept = reader.members(np.array(list(mine_view._cells), dtype=np.int64))
+    assert {i: members_of(one) for i, one in mine_view._cells.items()} == {
+        i: members_of(one) for i, one in kept.items()
+    }
 
 
 def forget_some(world: World, ids: list[str], chance: Random) -> None:

@@ -181,9 +181,15 @@ class CentroidIndex:
 
     def add(self, cell_ids: Ids, centroids: Floats) -> None:
         """Add cells, whose ids were never in the index."""
-        if len(cell_ids):
-            self._index.add(cell_ids.astype(np.uint64), centroids, threads=1)
-            self._live.update(cell_ids.tolist())
+        if not len(cell_ids):
+            return
+        if centroids.shape[1] != self._dimension:
+            raise StoreError(
+                f"a stored centroid has {centroids.shape[1]} dimensions, needed "
+                f"{self._dimension}: the store is damaged; run `amv doctor --rebuild`"
+            )
+        self._index.add(cell_ids.astype(np.uint64), centroids, threads=1)
+        self._live.update(cell_ids.tolist())
 
     def remove(self, cell_ids: Ids) -> None:
         """Remove cells; ids that are not in the index are passed over."""

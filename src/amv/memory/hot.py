@@ -78,6 +78,11 @@ class Block:
         n, more = len(self), len(vectors.ids)
         if not more:
             return
+        if vectors.matrix.shape[1] != self._dimension:
+            raise StoreError(
+                f"a stored vector has {vectors.matrix.shape[1]} dimensions, needed "
+                f"{self._dimension}: the store is damaged; run `amv doctor`"
+            )
         if n + more > self._columns.shape[1]:
             self._grow(max(_BLOCK_MIN, n + more, 2 * n))
         self._columns[:, n : n + more] = vectors.matrix.T

@@ -41,7 +41,7 @@ class VectorContract:
         assert found.ids.dtype == np.int64
         assert found.matrix.dtype == np.float32
         order = np.argsort(put.ids)
-        np.testing.assert_allclose(found.matrix, put.matrix[order], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(found.matrix, put.matrix[order], rtol=0, atol=2e-5)
         assert some.ids.tolist() == [vector_id(a), vector_id(b)]
         np.testing.assert_array_equal(some.matrix, found.matrix[[0, 2]])
 
@@ -151,7 +151,7 @@ class VectorContract:
             assert reader.staged_ids([without, b, a]).tolist() == [vector_id(a), vector_id(a, 1)]
             kept = reader.staged(ids(vector_id(a, 1), vector_id(b)))
             assert kept.ids.tolist() == [vector_id(a, 1)]
-            assert np.allclose(kept.matrix[0], staged.matrix[0], atol=1e-6)
+            assert np.allclose(kept.matrix[0], staged.matrix[0], atol=2e-5)
         assert np.array_equal(read_vectors(store, vector_id(a)), before)
 
     def test_dropping_the_vectors_of_an_item_drops_what_is_staged_for_it(
@@ -188,7 +188,7 @@ class VectorContract:
             assert reader.indexed_ids(ns_id).tolist() == put.ids[stays].tolist()
         assert found.ids.tolist() == put.ids[stays].tolist()
         np.testing.assert_allclose(
-            found.matrix.reshape(-1, put.matrix.shape[1]), put.matrix[stays], rtol=0, atol=1e-6
+            found.matrix.reshape(-1, put.matrix.shape[1]), put.matrix[stays], rtol=0, atol=2e-5
         )
 
 
