@@ -29,7 +29,7 @@ lint: $(VENV)/.dev $(VENV)/.amv ## check style, types and layers
 	@$(RUN) -m mypy --strict $(CODE)
 	@$(VENV)/bin/lint-imports
 
-bench: $(VENV)/.runtime $(VENV)/.amv ## run the benchmarks
+bench: $(VENV)/.dev $(VENV)/.amv ## run the benchmarks
 	@$(RUN) -m bench.store
 
 # Run it with the oldest Python that is supported: the newer ones need no package more.

@@ -181,11 +181,6 @@ def test_an_item_in_a_cell_leaves_no_code(place: Place) -> None:
     assert_no_path_leads_to(place, item)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the saved centroid index keeps the centroids of cells that are gone; that of a cell "
-    "which held one item is its vector",
-)
 def test_an_item_alone_in_its_cell_leaves_no_centroid(place: Place) -> None:
     item = add_secret(place)
     fill_cells(place)

@@ -3,13 +3,19 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from amv.embedders.hashing import Hashing
-from amv.errors import DimensionMismatch, InvalidInput, InvalidNamespace, StoreClosed
+from amv.errors import (
+    DimensionMismatch,
+    EmbedderError,
+    InvalidInput,
+    InvalidNamespace,
+    StoreClosed,
+)
 from amv.memory import intake
 from amv.memory.item import Claim
 from amv.memory.ports import PASSAGES_MAX, Floats, Store
@@ -250,6 +256,46 @@ def test_large_batches_are_written_in_chunks(monkeypatch: pytest.MonkeyPatch, wo
         world.memory.get(item.id) for item in items
     )
     assert world.memory.add_many([]) == []
+
+
+class Broken(Hashing):
+    """An embedder of someone else's making."""
+
+    def __init__(self, answer: object) -> None:
+        super().__init__(dimension=8)
+        self.answer = answer
+
+    def embed(self, texts: Sequence[str]) -> Floats:
+        return cast(Floats, self.answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (None, r"must return vectors of shape \(1, 8\), got \(\)"),
+        ([["a"] * 8], "must return numbers only"),
+        ([[1.0, 0.0], [1.0]], "must return numbers only"),
+        ([1.0] * 8, r"must return vectors of shape \(1, 8\), got \(8,\)"),
+        ([[1.0] * 7], r"must return vectors of shape \(1, 8\), got \(1, 7\)"),
+        (np.eye(8), r"must return vectors of shape \(1, 8\), got \(8, 8\)"),
+        ([[0.0] * 8], "must return vectors of length 1"),
+        ([[math.nan] * 8], "must return vectors of length 1"),
+        ([[1.0] * 8], "must return vectors of length 1"),
+    ],
+)
+def test_an_embedder_that_breaks_its_promise_changes_nothing(
+    store: Store, answer: object, problem: str
+) -> None:
+    """What it returned would be kept, and every other vector be compared with it."""
+    world = World(store, embedder=Broken(answer))
+
+    with pytest.raises(EmbedderError, match=f"embedder 'hashing-8' {problem}"):
+        world.add("x")
+    with pytest.raises(EmbedderError):
+        world.found("x")
+    assert world.memory.namespaces() == []
+    world.embedder = Broken(np.eye(8)[:1])
+    assert world.another().add("x", namespace=ALICE).content == "x"
 
 
 # ---------------------------------------------------------------- changing

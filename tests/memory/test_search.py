@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amv.embedders.hashing import Hashing
@@ -103,7 +103,8 @@ def _fresh(world: World) -> Sequence[Item]:
     return world.memory.list(namespace=ALICE).items
 
 
-@given(contents=st.lists(texts, min_size=30, max_size=80), query=texts, seed=st.integers(0, 99))
+@settings(max_examples=30)
+@given(contents=st.lists(texts, min_size=30, max_size=50), query=texts, seed=st.integers(0, 99))
 def test_value_may_not_lift_an_item_from_far_behind(
     contents: list[str], query: str, seed: int
 ) -> None:

@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amv.memory import service as services
@@ -112,6 +112,7 @@ def act(world: World, kind: int, chance: Random) -> None:
     ACTS[kind if ids else 0](world, ids, chance)
 
 
+@settings(max_examples=40)
 @given(
     steps=st.lists(
         st.tuples(st.integers(0, len(ACTS) - 1), st.integers(0, 2**16), st.booleans()),
