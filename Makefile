@@ -7,8 +7,8 @@ RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 INSTALL := $(PIP) install --require-hashes -r
 
-# What ruff and mypy read; `demo` too, once it is there.
-CODE := src tests bench $(wildcard demo)
+# What ruff and mypy read.
+CODE := src tests bench demo
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test lint bench pins clean

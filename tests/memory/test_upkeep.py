@@ -375,7 +375,7 @@ def test_a_bulk_add_is_put_away_a_piece_at_a_time(
 
 
 def test_the_centroid_index_is_saved_now_and_then(world: World) -> None:
-    """When a fifth of the cells has changed; a process that starts loads it."""
+    """When half of the cells have changed; a process that starts loads it."""
     world.fill(60)
     ns_id = world.row().ns_id
     with world.store.read() as reader:
@@ -392,7 +392,7 @@ def test_the_centroid_index_is_saved_now_and_then(world: World) -> None:
         # What it was made of may have been the vector of a single item.
         assert reader.cell_snapshot(ns_id) is None
     world.fill(60)
-    assert world.row().cells_changed <= 0.2 * world.row().cells
+    assert world.row().cells_changed <= indexing.SNAPSHOT_SHARE * world.row().cells
     with world.store.read() as reader:
         assert reader.cell_snapshot(ns_id) not in (None, first)
 

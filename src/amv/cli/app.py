@@ -41,6 +41,7 @@ app.command("reembed")(upkeep.reembed)
 app.command("doctor")(upkeep.doctor)
 
 BEFORE_THE_COMMAND = ("--db", "--embedder", "--log-level")
+TAKING_TEXT = ("amv add", "amv search", "amv context")
 
 
 def _show_version(is_asked: bool) -> None:
@@ -60,7 +61,10 @@ def before_the_command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="minilm, hashing or hashing:N; AMV_EMBEDDER, or minilm, if not given.",
+            help=(
+                "minilm, hashing or hashing:N; AMV_EMBEDDER, or else the one the file was "
+                "made with (minilm for a new file), if not given."
+            ),
         ),
     ] = None,
     log_level: Annotated[
@@ -120,4 +124,8 @@ def _report_usage(error: typer.TyperException, *, as_json: bool) -> None:
         message = "--namespace (-n) is needed: whose memory this is, such as a/b"
     elif option in BEFORE_THE_COMMAND:
         message = f"{option} stands before the command: amv {option} ... {path.partition(' ')[2]}"
+    elif path in TAKING_TEXT and option is not None and not option.startswith("--"):
+        message += '; a text that begins with a hyphen comes after --, as in -- "-5 degrees"'
+    elif path in TAKING_TEXT and "unexpected extra argument" in message:
+        message += "; put a text of several words in quotes"
     output.report_error("UsageError", message, as_json=as_json, hint=f" (see {path} --help)")

@@ -8,6 +8,7 @@ import typer
 
 from amv.cli import options, output
 from amv.cli.session import session_of
+from amv.errors import ItemNotFound
 
 if TYPE_CHECKING:
     from amv.memory.item import Item
@@ -104,6 +105,8 @@ def search(
         result = memory.search(
             query, namespace=name, k=k, filter=condition, as_of=options.moment(as_of), cold=cold
         )
+        if not result.hits:
+            output.note_no_namespace(memory, name, as_json=as_json)
     if as_json:
         output.write_json(_result_json(result))
         return
@@ -173,6 +176,8 @@ def context_block(
     name, condition = options.namespace(namespace), options.json_object(filter_, "--filter")
     with session_of(context).open() as memory:
         block = memory.context(query, namespace=name, token_budget=token_budget, filter=condition)
+        if not block.item_ids:
+            output.note_no_namespace(memory, name, as_json=as_json)
     if as_json:
         output.write_json(
             {"text": block.text, "item_ids": list(block.item_ids), "tokens": block.tokens}
@@ -182,7 +187,11 @@ def context_block(
         # A terminal obeys control characters; a program that reads the block needs them as is.
         text = output.visible(block.text, is_block=True) if sys.stdout.isatty() else block.text
         output.write(text + "\n")
-    output.remark(f"{len(block.item_ids)} items, {block.tokens} tokens")
+    items, tokens = (
+        output.counted(len(block.item_ids), "item"),
+        output.counted(block.tokens, "token"),
+    )
+    output.remark(f"{items}, {tokens}")
 
 
 def list_items(
@@ -221,6 +230,8 @@ def list_items(
                 cursor=cursor,
             )
             _write_items(page.items, as_json=as_json, has_header=is_first)
+            if is_first and not page.items:
+                output.note_no_namespace(memory, name, as_json=as_json)
             cursor, is_first = page.cursor, False
             if cursor is None or not lists_all:
                 break
@@ -241,7 +252,7 @@ def _write_items(items: tuple["Item", ...], *, as_json: bool, has_header: bool) 
                 (
                     item.id,
                     f"{item.created_at:%Y-%m-%d}",
-                    item.status.value + (" !" if item.contradicted else ""),
+                    item.status.value + (" contradicted" if item.contradicted else ""),
                     item.tier.name + (" pinned" if item.pinned else ""),
                     f"{item.value:.3f}",
                     output.shortened(item.content),
@@ -265,7 +276,12 @@ def get(
     """Show all there is to an item."""
     name = options.namespace(namespace)
     with session_of(context).open() as memory:
-        item = memory.get(item_id, namespace=name)
+        try:
+            item = memory.get(item_id, namespace=name)
+        except ItemNotFound as error:
+            if note := output.no_namespace(memory, name):
+                error.add_note(note)
+            raise
         history = memory.history(item_id, namespace=name) if has_history else []
     if as_json:
         data = output.item_json(item)
@@ -286,6 +302,8 @@ def _fields(item: "Item") -> dict[str, str]:
             shown[name] = "-"
         elif isinstance(value, str):
             shown[name] = value
+        elif isinstance(value, float):
+            shown[name] = f"{value:.3f}"
         else:
             shown[name] = json.dumps(value, ensure_ascii=False)
     shown["namespace"] = output.shown_namespace(item.namespace)
@@ -376,10 +394,10 @@ def forget(
         if item_id is not None:
             receipt = memory.forget(item_id, namespace=name)
         else:
-            live = memory.stats(name).live
+            live = output.counted(memory.stats(name).live, "live item")
             question = (
-                f"Forget namespace {output.visible(output.shown_namespace(name))} with its {live} "
-                "live items, and all they superseded, for good?"
+                f"Forget namespace {output.visible(output.shown_namespace(name))} with its {live}, "
+                "and all they superseded, for good?"
             )
             if not (is_sure or _agrees(question)):
                 output.remark("nothing was forgotten; with --yes, nothing is asked")

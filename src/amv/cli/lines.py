@@ -120,7 +120,10 @@ class LineImport:
         try:
             fields = strict_json(text.decode())
         except ValueError as error:
-            raise InvalidInput(f"need JSON in UTF-8: {error}") from error
+            # The parser counts lines from the beginning of this one.
+            is_syntax = isinstance(error, json.JSONDecodeError)
+            why = f"{error.msg} at column {error.colno}" if is_syntax else str(error)
+            raise InvalidInput(f"need JSON in UTF-8: {why}") from error
         if not isinstance(fields, dict):
             raise InvalidInput(
                 f"need a JSON object with the fields of an item, got {type(fields).__name__}"

@@ -5,12 +5,15 @@ it means is checked by the memory, not here.
 """
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, NoReturn
 
 import typer
+
+_PYTHON_TUPLE = re.compile(r"""\s*\(\s*['"].*\)\s*$""", re.DOTALL)
 
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print JSON for programs; errors too, on stderr.")
@@ -60,6 +63,8 @@ def refuse(option: str, why: str) -> NoReturn:
 
 def namespace(text: str) -> tuple[str, ...]:
     """Return the namespace that *text* names: a JSON array, or parts joined by /."""
+    if _PYTHON_TUPLE.match(text):
+        refuse("--namespace", f"need a/b, or a JSON array of strings, got a Python tuple: {text}")
     if not text.startswith("["):
         return tuple(text.split("/"))
     parts = _json(text, "--namespace")

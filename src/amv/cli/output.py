@@ -8,6 +8,7 @@ are shown as escapes: none reaches the terminal to be obeyed.
 For programs (`--json`) there is JSON in UTF-8, with every character as it is.
 """
 
+import ast
 import io
 import json
 import os
@@ -25,12 +26,17 @@ if TYPE_CHECKING:
 
     from amv.memory.item import Item
     from amv.memory.results import HistoryEntry
+    from amv.wiring import Memory
 
 CONTENT_CHARS_MAX = 200
 """How much of a content a table shows."""
 
 # Controls, line separators, and the marks that turn the direction of all that follows.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# A namespace as the library's errors write it.
+_NAMESPACE_TUPLE = re.compile(
+    r"""(?<=\bnamespace )\((?:(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?:, |,(?=\))|(?=\))))+\)"""
+)
 _UNSAFE_IN_BLOCK = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
@@ -107,10 +113,36 @@ def remark(text: str) -> None:
 
 def report_error(kind: str, message: str, *, as_json: bool, hint: str = "", **more: object) -> None:
     """Say on stderr what went wrong, in one line; *more* joins the error object."""
+    message = _NAMESPACE_TUPLE.sub(
+        lambda found: shown_namespace(ast.literal_eval(found[0])), message
+    )
     if as_json:
         remark(to_json({"error": {"type": kind, "message": message, **more}}))
     else:
         remark(visible(f"amv: {message}{hint}"))
+
+
+def no_namespace(memory: "Memory", name: tuple[str, ...] | None) -> str | None:
+    """Return the note that a memory has no namespace of this name; None if it has, or for all."""
+    if name is None or name in memory.namespaces():
+        return None
+    return f"there is no namespace {shown_namespace(name)} yet"
+
+
+def note_no_namespace(memory: "Memory", name: tuple[str, ...] | None, *, as_json: bool) -> None:
+    """Say on stderr, to people, that what came back empty is of a namespace that isn't there."""
+    note = None if as_json else no_namespace(memory, name)
+    if note is not None:
+        remark(visible(note))
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    >>> counted(1, "item"), counted(2, "item")
+    ('1 item', '2 items')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def visible(text: str, *, is_block: bool = False) -> str:
@@ -138,7 +170,7 @@ def shown_namespace(name: Sequence[str]) -> str:
     >>> shown_namespace(("team", "alice")), shown_namespace(("a/b", "c"))
     ('team/alice', '["a/b", "c"]')
     """
-    if any("/" in part for part in name) or name[0].startswith("["):
+    if any("/" in part for part in name) or name[0].startswith(("[", "(")):
         return json.dumps(list(name), ensure_ascii=False)
     return "/".join(name)
 

@@ -57,9 +57,11 @@ def export_items(
                 for item in items:
                     stream.write(output.to_json(item).encode() + b"\n")
                     count += 1
+        if count == 0:
+            output.note_no_namespace(memory, name, as_json=as_json)
     of = "all namespaces" if name is None else output.shown_namespace(name)
     if not as_json:
-        output.remark(output.visible(f"exported {count} items of {of}"))
+        output.remark(output.visible(f"exported {output.counted(count, 'item')} of {of}"))
     elif file != "-":
         output.write_json(
             {"exported": count, "namespace": name and list(name), "file": file, "vectors": vectors}
@@ -185,8 +187,9 @@ def import_items(
         )
     else:
         output.write(
-            f"{tally.lines} lines: {tally.added} items added, {tally.present} there already, "
-            f"{tally.skipped} bad lines skipped\n"
+            f"{output.counted(tally.lines, 'line')}: {output.counted(tally.added, 'item')} added, "
+            f"{tally.present} there already, "
+            f"{output.counted(tally.skipped, 'bad line')} skipped\n"
         )
 
 

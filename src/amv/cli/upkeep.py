@@ -17,6 +17,8 @@ def stats(
     name = options.namespace_or_all(namespace)
     with session_of(context).open() as memory:
         totals = memory.stats(name)
+        if totals.live == 0:
+            output.note_no_namespace(memory, name, as_json=as_json)
     data: dict[str, object] = {
         "namespace": name and list(name),
         "namespaces": totals.namespaces,
@@ -91,8 +93,9 @@ def sweep(
     did = "would move or delete" if report.dry_run else "moved or deleted"
     output.write(
         output.visible(
-            f"{did} {len(report.moves)} items of {_of(name)}; "
-            f"{report.namespaces} namespaces due, {report.visited} index rows read"
+            f"{did} {output.counted(len(report.moves), 'item')} of {_of(name)}; "
+            f"{output.counted(report.namespaces, 'namespace')} due, "
+            f"{output.counted(report.visited, 'index row')} read"
         )
         + "\n"
     )
@@ -134,7 +137,7 @@ def reembed(
     if as_json:
         output.write_json({"embedded": count, "embedder": to})
     else:
-        output.write(f"embedded {count} items; the file is now of {to}\n")
+        output.write(f"embedded {output.counted(count, 'item')}; the file is now of {to}\n")
 
 
 def doctor(
@@ -147,7 +150,8 @@ def doctor(
 ) -> None:
     """Check the whole file; exit with 1 if it is unwell.
 
-    A namespace limits only what --rebuild makes anew.
+    All namespaces are checked whatever --namespace says: it limits only what
+    --rebuild makes anew.
     """
     name = options.namespace_or_all(namespace)
     rebuilt = []
@@ -159,6 +163,7 @@ def doctor(
                     memory.rebuild_index(one)
                     show(number, len(rebuilt))
         problems = memory.check()
+        count = len(memory.namespaces())
     if as_json:
         output.write_json({"problems": problems, "rebuilt": [list(one) for one in rebuilt]})
     else:
@@ -167,7 +172,8 @@ def doctor(
         for problem in problems:
             output.write(output.visible(problem) + "\n")
         if not problems:
-            output.write("nothing is wrong\n")
+            every = "all " if count > 1 else ""
+            output.write(f"{every}{output.counted(count, 'namespace')}: nothing is wrong\n")
         elif not rebuilds:
             output.remark("if indexes are what is wrong, `amv doctor --rebuild` makes them anew")
     if problems:

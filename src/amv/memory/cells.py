@@ -202,7 +202,7 @@ class CentroidIndex:
         old, self._index = self._index, self._graph()
         live = np.asarray(sorted(self._live), dtype=np.uint64)
         if len(live):
-            self._index.add(live, np.asarray(old.get(live, "f32")), threads=1)
+            self._index.add(live, np.asarray(old.get(live, "f32")), threads=0)
 
     def probe(self, query: Floats, count: int) -> Probe:
         """Return the *count* cells nearest to *query*, of shape (d,)."""

@@ -85,10 +85,9 @@ class Edit:
 
     def wake_at(self, moment_s: float | None) -> None:
         """Make sure that a sweep comes by at *moment_s*."""
-        if moment_s is None:
-            return
         due = self.row.next_due_s
-        self.row = replace(self.row, next_due_s=moment_s if due is None else min(due, moment_s))
+        if moment_s is not None and (due is None or moment_s < due):
+            self.row = replace(self.row, next_due_s=moment_s)
 
     def insert(
         self, rows: Sequence[Row], vectors: Sequence[Vectors], terms: Sequence[Mapping[str, int]]

@@ -23,7 +23,8 @@ def check_embedder(reader: Reader, embedder: Embedder) -> None:
     if stored is not None and stored != ours:
         raise DimensionMismatch(
             f"this store holds vectors of embedder {stored}, opened with {ours}; "
-            "open it with the embedder it was made with, or run `amv reembed` to change over"
+            "open it without naming an embedder (AMV_EMBEDDER, --embedder, embedder=) to use "
+            "its own, or run `amv reembed` to change over"
         )
 
 
@@ -44,10 +45,10 @@ def find(
         rows = reader.rows_with_id(item_id)
     rows = [row for row in rows if not row.is_expired(now_s)]
     if not rows:
-        where = "" if namespace is None else f" in namespace {tuple(namespace)!r}"
-        raise ItemNotFound(
-            f"no item has the id {item_id!r}{where}; an item never changes its namespace"
-        )
+        where = ""
+        if namespace is not None:
+            where = f" in namespace {tuple(namespace)!r}; an item never changes its namespace"
+        raise ItemNotFound(f"no item has the id {item_id!r}{where}")
     if len(rows) > 1:
         raise InvalidInput(
             f"{len(rows)} namespaces have an item with the id {item_id!r}; "
