@@ -181,13 +181,13 @@ def ask_tasks(stage: Stage, memory: amv.Memory, shop: Shop) -> None:
     stage.step("Ask the questions of its tasks")
     stage.say(
         "Four calls, and the best three memories for each.  The data tells the customer what to "
-        "say, hence the 'you'.  The first two say who calls; the last two only why, so a search "
-        "can go by nothing but the goods."
+        "say, hence the 'you'.  The first two say who calls; the last two only why, so their "
+        "hits are of the right goods, but mostly of other customers."
     )
     _show_hits(stage, memory, questions(shop))
     tasks = shop.tasks
     stage.say(
-        f"All calls: {len(tasks)} of {shop.tasks_read} calls lead to actions on a customer's data.  "
+        f"Of all {shop.tasks_read} calls, {len(tasks)} lead to actions on a customer's data.  "
         "Is what the right actions need among the first ten hits: a memory of that customer, and "
         "of each order they are about?"
     )

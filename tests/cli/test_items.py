@@ -257,12 +257,15 @@ def test_context_packs_a_block_and_counts_it_as_used(amv: Cli) -> None:
     assert got["contributed_count"] == 2
 
 
+NOBODY = "there is no namespace nobody yet"
+
+
 def test_context_of_nothing_is_an_empty_block(amv: Cli) -> None:
     added(amv, "something")
 
     run = amv("context", "x", "-n", "nobody")
 
-    assert (run.code, run.out, run.err) == (0, "", "0 items, 0 tokens\n")
+    assert (run.code, run.out, run.err) == (0, "", f"{NOBODY}\n0 items, 0 tokens\n")
 
 
 def test_context_refuses_a_budget_of_nothing(amv: Cli) -> None:
@@ -596,3 +599,47 @@ def test_a_row_is_a_line_and_no_id_is_cut(amv: Cli) -> None:
         assert row.startswith(f"{long} ")
         assert "[bold]x[/bold] :smile:\\nnext\\tline" in row
         assert row.endswith("…")
+
+
+@pytest.mark.parametrize(
+    "command", [("search", "x"), ("list",), ("context", "x"), ("stats",), ("export",)]
+)
+def test_a_namespace_that_is_not_there_is_noted_to_people(
+    amv: Cli, command: tuple[str, ...]
+) -> None:
+    added(amv, "something")
+
+    told, data = amv(*command, "-n", "nobody"), amv(*command, "-n", "nobody", "--json")
+
+    assert (told.code, data.code, data.err) == (0, 0, "")
+    assert told.err.splitlines()[0] == NOBODY
+    assert NOBODY not in told.out
+
+
+def test_get_names_the_namespace_as_the_command_line_does(amv: Cli) -> None:
+    added(amv, "something")
+
+    run = amv("get", "x", "-n", "nobody/else")
+
+    assert run.code == 1
+    assert "in namespace nobody/else;" in run.err
+    assert run.err.endswith("there is no namespace nobody/else yet\n")
+
+
+def test_the_text_of_a_python_tuple_is_no_namespace(amv: Cli) -> None:
+    run = amv("add", "x", "-n", '("alice",)')
+
+    assert run.code == 2
+    assert "Python tuple" in run.err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"), [(("-5 degrees",), "comes after --"), (("hi", "there"), "in quotes")]
+)
+def test_a_text_the_shell_took_apart_gets_a_hint(
+    amv: Cli, words: tuple[str, ...], hint: str
+) -> None:
+    run = amv("add", "-n", "a", *words)
+
+    assert run.code == 2
+    assert hint in run.err

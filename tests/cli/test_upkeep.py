@@ -82,7 +82,7 @@ def test_sweep_of_one_namespace_leaves_others_alone(amv: Cli) -> None:
 def test_doctor_finds_nothing_wrong_with_a_sound_file(amv: Cli) -> None:
     aged("amv.db")
 
-    assert (amv("doctor").code, amv("doctor").out) == (0, "nothing is wrong\n")
+    assert (amv("doctor").code, amv("doctor").out) == (0, "all 2 namespaces: nothing is wrong\n")
     assert amv("doctor", "--json").json == {"problems": [], "rebuilt": []}
 
 
@@ -100,7 +100,10 @@ def test_doctor_names_what_is_wrong_and_rebuilds_it(amv: Cli) -> None:
     assert told.code == 1
     assert "--rebuild" in told.err
     assert (half.code, half.json["rebuilt"], len(half.json["problems"])) == (1, [["a"]], 1)
-    assert (well.code, well.out) == (0, "rebuilt the indexes of all namespaces\nnothing is wrong\n")
+    assert (well.code, well.out) == (
+        0,
+        "rebuilt the indexes of all namespaces\nall 2 namespaces: nothing is wrong\n",
+    )
     assert amv("search", "n 7", "-n", "a", "--json").json["hits"][0]["item"]["content"] == "n 7"
 
 

@@ -121,8 +121,9 @@ class LineImport:
             fields = strict_json(text.decode())
         except ValueError as error:
             # The parser counts lines from the beginning of this one.
-            is_syntax = isinstance(error, json.JSONDecodeError)
-            why = f"{error.msg} at column {error.colno}" if is_syntax else str(error)
+            why = str(error)
+            if isinstance(error, json.JSONDecodeError):
+                why = f"{error.msg} at column {error.colno}"
             raise InvalidInput(f"need JSON in UTF-8: {why}") from error
         if not isinstance(fields, dict):
             raise InvalidInput(
