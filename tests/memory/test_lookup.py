@@ -1,6 +1,7 @@
 """Finding items without a query: by id, in pages, by claim, through their history."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ from tests.memory.worlds import ALICE, BOB, MONTH_S, World
 def test_an_absent_item_is_an_error_that_says_where_it_was_looked_for(world: World) -> None:
     world.add("x")
 
-    with pytest.raises(ItemNotFound, match="no item has the id 'absent'$"):
+    with pytest.raises(ItemNotFound, match=r"no item has the id 'absent'$"):
         world.memory.get("absent")
     with pytest.raises(ItemNotFound, match=r"'i1' in namespace \('bob',\); an item never"):
         world.memory.get("i1", namespace=BOB)
@@ -313,3 +314,26 @@ def test_vectors_of_another_embedder_are_refused_by_name(world: World) -> None:
     assert world.memory.get("i1").content == "x"
     with world.store.read() as reader, pytest.raises(DimensionMismatch):
         check_embedder(reader, world.embedder)
+
+
+@pytest.mark.parametrize("bad", ["\ud800", "nul\x00", 10**30, [], object(), " "])
+def test_what_no_store_could_hold_is_not_looked_for(world: World, bad: Any) -> None:
+    """A clear error, the same over every store."""
+    for call in (
+        lambda: world.memory.find_claim(ALICE, bad, "city"),
+        lambda: world.memory.find_claim(ALICE, "alice", bad),
+        lambda: world.memory.list(namespace=ALICE, source=bad),
+    ):
+        with pytest.raises(InvalidInput):
+            call()
+
+
+def test_a_claim_is_found_without_reading_those_it_superseded(world: World) -> None:
+    """An attribute that changes every day must not get slower to read or change."""
+    for n in range(30):
+        world.memory.add(f"city {n}", namespace=ALICE, claim=Claim("alice", "city", n))
+
+    with world.store.read() as reader:
+        found = reader.claim_rows(world.row().ns_id, "alice", "city")
+
+    assert [row.content for row in found] == ["city 29"]

@@ -172,7 +172,7 @@ class Reader(Protocol):
         """Return rows with a larger key than *after_key*, in order of key."""
 
     def claim_rows(self, ns_id: int, subject: str, attribute: str) -> list[Row]:
-        """Return rows of any status that claim this, in order of key."""
+        """Return live rows that claim this, in order of key; reads no others."""
 
     def linked_rows(self, ns_id: int, item_id: str) -> list[Row]:
         """Return rows that name *item_id* as what they supersede or are superseded by."""

@@ -15,11 +15,13 @@ from amv.memory.edit import begun_key, model_of
 from amv.memory.hot import View, Views
 from amv.memory.intake import Intake
 from amv.memory.item import (
+    NAME_CHARS_MAX,
     Item,
     Namespace,
     Row,
     Status,
     check_namespace,
+    check_text,
     item_of,
     utc,
 )
@@ -88,6 +90,8 @@ class MemoryReading:
         *status* None lists superseded and refuted ones too.
         """
         name, after_key, now_s = check_namespace(namespace), decode_cursor(cursor), self._clock()
+        if source is not None:
+            check_text(source, "source", NAME_CHARS_MAX)
         lookup.check_limit(limit)
         with self._store.read() as reader:
             ns = reader.namespace(name)
@@ -114,6 +118,8 @@ class MemoryReading:
         those, the newest.
         """
         name, now_s = check_namespace(namespace), self._clock()
+        check_text(subject, "claim subject", NAME_CHARS_MAX)
+        check_text(attribute, "claim attribute", NAME_CHARS_MAX)
         with self._store.read() as reader:
             ns = reader.namespace(name)
             if ns is None:

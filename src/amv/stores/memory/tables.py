@@ -90,7 +90,7 @@ def entries_of_row(row: Row | None) -> set[Entry]:
         return set()
     ns_id = row.ns_id
     entries: set[Entry] = {("rows", ns_id), ("id", row.id), ("id", ns_id, row.id)}
-    if row.claim is not None:
+    if row.claim is not None and row.status is Status.LIVE:
         entries.add(("claim", ns_id, *row.claim.key))
     for linked in (row.supersedes, row.superseded_by):
         if linked is not None:

@@ -63,7 +63,10 @@ _PAGE = f"{SELECT_ROWS} WHERE i.ns_id = ? AND i.key > ? ORDER BY i.key LIMIT ?"
 _PAGE_OF_SOURCE = (
     f"{SELECT_ROWS} WHERE i.ns_id = ? AND i.source = ? AND i.key > ? ORDER BY i.key LIMIT ?"
 )
-_CLAIMS = f"{SELECT_ROWS} WHERE i.ns_id = ? AND i.subject = ? AND i.attribute = ? ORDER BY i.key"
+_CLAIMS = (
+    f"{SELECT_ROWS} WHERE i.ns_id = ? AND i.subject = ? AND i.attribute = ? AND i.status = 0"
+    " ORDER BY i.key"
+)
 _LINKED = f"""{SELECT_ROWS} WHERE i.key IN (
         SELECT key FROM item WHERE ns_id = ?1 AND supersedes = ?2
         UNION SELECT key FROM item WHERE ns_id = ?1 AND superseded_by = ?2

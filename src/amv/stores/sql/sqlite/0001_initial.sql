@@ -57,7 +57,8 @@ CREATE INDEX item_by_namespace ON item (ns_id);
 CREATE INDEX item_lasting ON item (ns_id) WHERE status = 0 AND expires_s IS NULL;
 CREATE INDEX item_expiring ON item (ns_id, expires_s) WHERE expires_s IS NOT NULL;
 CREATE INDEX item_by_source ON item (ns_id, source) WHERE source IS NOT NULL;
-CREATE INDEX item_by_claim ON item (ns_id, subject, attribute) WHERE subject IS NOT NULL;
+CREATE INDEX item_by_claim ON item (ns_id, subject, attribute)
+    WHERE subject IS NOT NULL AND status = 0;
 CREATE INDEX item_by_past ON item (ns_id, valid_until_s, coalesce(valid_from_s, created_s))
     WHERE status = 1;
 CREATE INDEX item_by_supersedes ON item (ns_id, supersedes) WHERE supersedes IS NOT NULL;
