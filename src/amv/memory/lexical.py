@@ -106,7 +106,9 @@ def term_counts(text: str) -> tuple[dict[str, int], int]:
         terms = _terms(token, single_characters=True)
         length += times * len(terms)
         for term in terms:
-            counts[term] = min(_MAX_COUNT, counts.get(term, 0) + times)
+            counts[term] = counts.get(term, 0) + times
+    if length > _MAX_COUNT:
+        counts = {term: min(_MAX_COUNT, count) for term, count in counts.items()}
     return counts, min(_MAX_COUNT, length)
 
 

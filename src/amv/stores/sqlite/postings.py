@@ -112,18 +112,23 @@ class PostingWriter:
         """Index items; one that stands under a term already is replaced there."""
         by_term: dict[str, list[tuple[int, int, int]]] = {}
         for item in items:
-            length = min(item.length, _COUNT_MAX)
+            key, length = item.key, min(item.length, _COUNT_MAX)
             for term, tf in item.counts.items():
-                by_term.setdefault(term, []).append((item.key, min(tf, _COUNT_MAX), length))
+                entry = (key, tf if tf < _COUNT_MAX else _COUNT_MAX, length)
+                if term in by_term:
+                    by_term[term].append(entry)
+                else:
+                    by_term[term] = [entry]
         # In the order of the index, so that each page is visited once.
-        known = {term.term: term for term in _find(self._execute, self._ns_id, sorted(by_term))}
-        for term in sorted(by_term):
+        terms = sorted(by_term)
+        known = {term.term: term for term in _find(self._execute, self._ns_id, terms)}
+        for term in terms:
             entries = sorted(by_term[term])
             state = known.get(term)
             if state is None:
                 state = known[term] = _Term(term, None, 0, entries[0][0], b"")
             self._add_to(state, entries)
-        self._put([known[term] for term in sorted(by_term)])
+        self._put([known[term] for term in terms])
 
     def remove(self, key: int, terms: Sequence[str]) -> None:
         """Take an item out; a term that no item holds is gone from disk."""
