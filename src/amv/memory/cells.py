@@ -202,7 +202,8 @@ class CentroidIndex:
         old, self._index = self._index, self._graph()
         live = np.asarray(sorted(self._live), dtype=np.uint64)
         if len(live):
-            self._index.add(live, np.asarray(old.get(live, "f32")), threads=0)
+            # One thread: several make another graph each time, and may leave nodes unlinked.
+            self._index.add(live, np.asarray(old.get(live, "f32")), threads=1)
 
     def probe(self, query: Floats, count: int) -> Probe:
         """Return the *count* cells nearest to *query*, of shape (d,)."""
