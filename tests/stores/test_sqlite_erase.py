@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -31,18 +31,6 @@ from amv.stores.sqlite.checkpoint import cleaned
 from amv.testing.samples import plain
 
 ITEMS = 1200
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "amv.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[SqliteStore]:
-    store = SqliteStore.open(path)
-    yield store
-    store.close()
 
 
 def stored_bytes(path: Path) -> bytes:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -24,18 +24,6 @@ LIVING = (
     "store.log([Event(1, key, EventKind.EXPOSED, 0.5) for key in range(int(sys.argv[2]))])\n"
     "time.sleep(float(sys.argv[3]))\n"
 )
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "amv.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[SqliteStore]:
-    store = SqliteStore.open(path)
-    yield store
-    store.close()
 
 
 def event(number: int) -> Event:

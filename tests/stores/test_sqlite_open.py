@@ -18,11 +18,6 @@ from amv.stores.sqlite.connection import check_library
 from amv.stores.sqlite.migrate import APPLICATION_ID, migrations
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "amv.db"
-
-
 def digests(folder: Path) -> dict[str, str]:
     """Return what stands in each file of a folder."""
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}

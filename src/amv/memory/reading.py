@@ -239,8 +239,8 @@ class MemoryReading:
             for hit in found.hits
         ]
         packed = pack(entries, token_budget, count_tokens)
-        self.reinforce(packed.item_ids, contributed=False, namespace=namespace)
-        self.reinforce(packed.item_ids, contributed=True, namespace=namespace)
+        used = (EventKind.EXPOSED, EventKind.CONTRIBUTED)
+        self._note(packed.item_ids, used, namespace)
         return Context(text=packed.text, item_ids=packed.item_ids, tokens=packed.tokens)
 
     def reinforce(
@@ -260,16 +260,24 @@ class MemoryReading:
             kind = EventKind.NEGATIVE
         if isinstance(item_ids, str):
             raise InvalidInput(f"item_ids must be several ids, got the string {item_ids!r}")
-        now_s, events = self._clock(), []
+        return self._note(item_ids, (kind,), namespace)
+
+    def _note(
+        self,
+        item_ids: Iterable[str],
+        kinds: Sequence[EventKind],
+        namespace: Sequence[str] | None,
+    ) -> int:
+        """Log that each of *kinds* happened to items; return how many of these are there."""
+        now_s, rows = self._clock(), []
         with self._store.read() as reader:
             for item_id in item_ids:
                 try:
-                    row, _ = lookup.find(reader, item_id, namespace, now_s)
+                    rows.append(lookup.find(reader, item_id, namespace, now_s)[0])
                 except ItemNotFound:
                     continue
-                events.append(Event(row.ns_id, row.key, kind, now_s))
-        self._store.log(events)
-        return len(events)
+        self._store.log([Event(row.ns_id, row.key, kind, now_s) for row in rows for kind in kinds])
+        return len(rows)
 
     def check(self) -> builtins.list[str]:
         """Return what is wrong with the stored data, in plain sentences; empty if it is sound."""
