@@ -20,7 +20,7 @@ from bench.store_given import NAMESPACE
 from bench.store_memory import Subject
 from bench.store_rows import Sink
 
-BATCH = 1000
+BATCH = 4096
 THREADS = 16
 _RAW_SINGLES = 300
 
@@ -52,7 +52,7 @@ def raw_path(subject: Subject) -> Path:
 
 
 def batches(subject: Subject, sink: Sink) -> list[str]:
-    """Add the whole dataset in batches of a thousand; return its ids, in its order."""
+    """Add the whole dataset in batches; return its ids, in its order."""
     dataset = subject.dataset
     raw = RawTable(raw_path(subject))
     start_s = time.perf_counter()

@@ -144,6 +144,46 @@ def test_an_embedder_can_be_an_object(path: str) -> None:
         assert memory.search("one two", namespace=NS).hits[0].similarity > 0.99
 
 
+def test_a_name_too_long_for_a_file_is_told_of(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="too long") as caught:
+        Memory.open(str(tmp_path / ("x" * 300)), settings=QUIET)
+
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"path": None}, "need the path of a file, or ':memory:', got None"),
+        ({"path": 5}, "need the path of a file"),
+        ({"path": ""}, "the path of a file must hold more than white space"),
+        ({"path": b"agent.db"}, "need the path of a file"),
+        ({"path": "a\0b"}, "the path of a file must not hold a NUL"),
+        ({"path": "\ud800"}, "the path of a file must be well-formed"),
+        ({"path": "x" * 5000}, "the path of a file must take at most 4096 bytes"),
+        ({"path": 10**5000}, "got an integer of 16610 bits"),
+        ({"settings": {}}, "settings must be an amv.Settings or None, got {}"),
+        ({"settings": amv.MemorySettings()}, "settings must be"),
+        ({"settings": 10**5000}, "settings must be"),
+        ({"clock": 5.0}, "clock must be a function without arguments, got 5.0"),
+        ({"clock": 10**5000}, "clock must be"),
+        ({"embedder": 5}, "need an embedder with an id and a dimension"),
+        ({"embedder": 10**5000}, "need an embedder"),
+        ({"embedder": Hashing}, "need an embedder"),
+        ({"embedder": ""}, "need an embedder that exists"),
+        ({"embedder": "x" * 10_000}, "need an embedder that exists"),
+    ],
+)
+def test_a_memory_is_opened_with_what_it_needs_or_not_at_all(
+    path: str, arguments: dict[str, Any], told: str
+) -> None:
+    """Before a file is made."""
+    with pytest.raises((InvalidInput, EmbedderError), match=told) as caught:
+        Memory.open(**{"path": path, "settings": QUIET, **arguments})
+    assert len(str(caught.value)) < 500
+    assert not Path(path).exists()
+
+
 def test_the_embedder_of_the_settings_is_used_unless_another_is_given(path: str) -> None:
     settings = replace(QUIET, embedder="hashing:16")
     with Memory.open(settings=settings) as memory:
@@ -325,7 +365,8 @@ def test_every_public_method_is_among_the_calls(memory: Memory) -> None:
     """So that a new one is tried after closing, too."""
     public = {name for name in dir(memory) if not name.startswith("_")}
 
-    assert public == {*calls(memory), "open", "close"}
+    # The last two tell of the object only: what a store kept is not in their answer.
+    assert public == {*calls(memory), "open", "close", "store", "is_resident"}
 
 
 @pytest.mark.parametrize("where", ["file", ":memory:"])

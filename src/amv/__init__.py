@@ -25,8 +25,17 @@ from amv.errors import (
 )
 from amv.memory.item import Claim, Item, Status
 from amv.memory.ports import Embedder
-from amv.memory.results import Context, ForgetReceipt, HistoryEntry, Page, Stats, SweepReport
-from amv.memory.search import Hit, Scanned, SearchResult
+from amv.memory.results import (
+    Context,
+    ForgetReceipt,
+    HistoryEntry,
+    Hit,
+    Page,
+    Scanned,
+    SearchResult,
+    Stats,
+    SweepReport,
+)
 from amv.memory.settings import Budget, CellSettings, MemorySettings
 from amv.memory.tiers import Tier
 from amv.memory.value import PRESETS, ValueModel

@@ -3,8 +3,12 @@
 AMV_DB          file of the memory (default amv.db)
 AMV_EMBEDDER    minilm or hashing (default: the file's own, minilm for a new one)
 AMV_LOG_LEVEL   DEBUG, INFO, WARNING (default) or ERROR
+AMV_CACHE_MB    how much RAM vectors and cells may take, in MiB (default 256)
+AMV_HOST        address the gateway listens on (default 127.0.0.1)
+AMV_PORT        port the gateway listens on (default 8420)
 """
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +16,7 @@ from threading import TIMEOUT_MAX
 from typing import Literal
 
 from amv.errors import ConfigError
+from amv.memory.checks import check_fields
 from amv.memory.settings import MemorySettings
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -36,12 +41,11 @@ class Settings:
     memory: MemorySettings = field(default_factory=MemorySettings)
 
     def __post_init__(self) -> None:
+        check_fields(self, ConfigError)
         if self.log_level not in LOG_LEVELS:
             raise ConfigError(
                 f"the log level must be one of {', '.join(LOG_LEVELS)}, got {self.log_level!r}"
             )
-        if self.synchronous not in ("FULL", "NORMAL"):
-            raise ConfigError(f"synchronous must be FULL or NORMAL, got {self.synchronous!r}")
         interval_s = self.upkeep_interval_s
         if interval_s is not None and not 0.0 < interval_s <= TIMEOUT_MAX:
             raise ConfigError(
@@ -50,6 +54,66 @@ class Settings:
             )
         if not self.db:
             raise ConfigError("the database needs a file name, got an empty one")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """How the gateway listens, and how much work it takes on at once.
+
+    Port 0 lets the system choose one.  *read_threads* and *write_threads* do
+    what may touch a disk; *queue_max* requests may wait for each, and as many
+    searches of what is in memory; beyond that the answer is 503.  A key may
+    have *per_key_max* requests under way, beyond that it gets 429.  A request
+    may take *timeout_s*, or less if it says so itself.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8420
+    read_threads: int = 4
+    write_threads: int = 16
+    queue_max: int = 128
+    per_key_max: int = 64
+    timeout_s: float = 30.0
+    body_bytes_max: int = 32 << 20
+
+    def __post_init__(self) -> None:
+        check_fields(self, ConfigError)
+        for need, holds in (
+            ("a host to listen on", bool(self.host.strip())),
+            ("a port from 0 to 65535", 0 <= self.port <= 65535),
+            ("at least one thread of each sort", min(self.read_threads, self.write_threads) >= 1),
+            ("room for at least one request", min(self.queue_max, self.per_key_max) >= 1),
+            ("a positive time-out", 0.0 < self.timeout_s <= TIMEOUT_MAX),
+            ("bodies of at least 1024 bytes", self.body_bytes_max >= 1024),
+        ):
+            if not holds:
+                raise ConfigError(f"the gateway needs {need}, got {self!r}")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches the address."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def server_from_environment(environ: Mapping[str, str] | None = None) -> ServerSettings:
+    """Return how the gateway listens, as `from_environment` does the memory's settings."""
+    environ = os.environ if environ is None else environ
+    given: dict[str, object] = {}
+    if environ.get("AMV_HOST"):
+        given["host"] = environ["AMV_HOST"]
+    if port := environ.get("AMV_PORT"):
+        if not (port.isascii() and port.isdecimal() and len(port) <= 5):
+            raise ConfigError(f"AMV_PORT must be a port from 0 to 65535, got {port[:40]!r}")
+        given["port"] = int(port)
+    try:
+        return ServerSettings(**given)  # type: ignore[arg-type]
+    except ConfigError as error:
+        raise ConfigError(f"in AMV_HOST or AMV_PORT: {error}") from error
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
@@ -61,9 +125,15 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
     """
     names = {"AMV_DB": "db", "AMV_EMBEDDER": "embedder", "AMV_LOG_LEVEL": "log_level"}
     environ = os.environ if environ is None else environ
-    given = {field: environ[name] for name, field in names.items() if environ.get(name)}
+    given: dict[str, object] = {
+        field: environ[name] for name, field in names.items() if environ.get(name)
+    }
     if "log_level" in given:
-        given["log_level"] = given["log_level"].upper()
+        given["log_level"] = environ["AMV_LOG_LEVEL"].upper()
+    if cache_mb := environ.get("AMV_CACHE_MB"):
+        if not (cache_mb.isascii() and cache_mb.isdecimal() and len(cache_mb) <= 9):
+            raise ConfigError(f"AMV_CACHE_MB must be a whole number, got {cache_mb[:40]!r}")
+        given["memory"] = MemorySettings(cache_bytes=int(cache_mb) << 20)
     try:
         return Settings(**given)  # type: ignore[arg-type]
     except ConfigError as error:

@@ -12,7 +12,9 @@ from typing import Self
 
 from amv import embedders
 from amv.config import Settings
-from amv.errors import AmvError, ConfigError
+from amv.errors import AmvError, ConfigError, InvalidInput, StoreUnavailable
+from amv.memory.checks import shown
+from amv.memory.item import check_text
 from amv.memory.lookup import EMBEDDER_META, check_embedder, embedder_mark
 from amv.memory.ports import Embedder, Store, Writer
 from amv.memory.reembed import Progress
@@ -22,6 +24,7 @@ from amv.stores.memory import MemoryStore
 from amv.stores.sqlite import SqliteStore
 
 IN_PROCESS = ":memory:"
+PATH_BYTES_MAX = 4096
 _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _log = logging.getLogger("amv")
 
@@ -54,13 +57,16 @@ class Memory(MemoryService):
         SchemaMismatch if it is no AMV database or a newer one's,
         StoreUnavailable if it can't be opened.
         """
+        _check_opening(path, settings, clock)
         settings = settings or Settings()
         chosen = embedder if embedder is not None else settings.embedder
         # An unknown name is refused before a file is made for it.
         model = embedders.load(chosen) if isinstance(chosen, str) else chosen
+        if model is not None:
+            embedder_mark(model)
         store = open_store(path, settings)
         try:
-            model = model or own_embedder(store)
+            model = own_embedder(store) if model is None else model
             adopt_embedder(store, model)
         except BaseException:
             store.close()
@@ -126,11 +132,24 @@ def _keep_up(
         del alive
 
 
+def _check_opening(path: object, settings: object, clock: object) -> None:
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidInput(f"need the path of a file, or {IN_PROCESS!r}, got {shown(path)}")
+    check_text(os.fspath(path), "the path of a file", PATH_BYTES_MAX)
+    if not isinstance(settings, Settings | None):
+        raise InvalidInput(f"settings must be an amv.Settings or None, got {shown(settings)}")
+    if clock is not None and not callable(clock):
+        raise InvalidInput(f"clock must be a function without arguments, got {shown(clock)}")
+
+
 def open_store(path: str, settings: Settings) -> Store:
     """Return the store behind *path*."""
     if path == IN_PROCESS:
         return MemoryStore()
-    return SqliteStore.open(path, synchronous=settings.synchronous)
+    try:
+        return SqliteStore.open(path, synchronous=settings.synchronous)
+    except OSError as error:
+        raise StoreUnavailable(f"can't open {shown(path)}: {error.strerror}") from error
 
 
 def reembed(path: str, settings: Settings, to: str, progress: Progress) -> int:

@@ -25,7 +25,7 @@ from amv.embedders.hashing import Hashing
 from amv.errors import AmvError
 from amv.memory.item import Claim, Item, Namespace, Status
 from amv.memory.ports import Event, Floats, Store
-from amv.memory.search import SearchResult
+from amv.memory.results import SearchResult
 from amv.memory.service import MemoryService
 from amv.memory.settings import CellSettings, MemorySettings
 from amv.memory.tiers import Tier

@@ -18,7 +18,21 @@ from amv.cli.app import app
 from tests.cli.conftest import SRC, Cli
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
-COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+GROUPS = ["keys"]
+KEY_ID = "(id of a key)"
+"""Stands for the id of a key that was made for the test."""
+
+
+def leaves(group: Any, before: str = "") -> dict[str, Any]:
+    """Return the commands that do something, each under the words that call it."""
+    found: dict[str, Any] = {}
+    for name, command in group.commands.items():
+        is_group = hasattr(command, "commands")
+        found |= leaves(command, f"{before}{name} ") if is_group else {before + name: command}
+    return found
+
+
+COMMANDS = leaves(typer.main.get_command(app))
 ARGUMENTS = {
     "add": ["text", "-n", "a"],
     "search": ["text", "-n", "a"],
@@ -33,11 +47,20 @@ ARGUMENTS = {
     "export": [],
     "reembed": ["hashing:64"],
     "doctor": [],
+    "serve": ["--port", "0"],
+    "keys create": [],
+    "keys list": [],
+    "keys revoke": [KEY_ID],
 }
+ANSWERING = sorted(set(COMMANDS) - {"serve"})
+"""Commands that end by themselves, and so have a result to show."""
+
+MAKING_THE_FILE = {"add", "import", "serve", "keys create"}
 
 
 def test_every_command_is_run_below() -> None:
     assert set(COMMANDS) == set(ARGUMENTS)
+    assert {name.rpartition(" ")[0] for name in COMMANDS} == {"", *GROUPS}
 
 
 def named(command: Any) -> list[str]:
@@ -79,18 +102,21 @@ def test_every_documented_command_and_option_exists() -> None:
     known = {name for command in COMMANDS.values() for name in named(command)}
     known |= {*named(typer.main.get_command(app)), "--help", "--"}
 
-    assert set(re.findall(r"### `amv (\w+)", text)) == set(COMMANDS)
+    assert set(re.findall(r"### `amv ([a-z ]*[a-z])", text)) == set(COMMANDS)
     assert set(re.findall(r"`(--[a-z-]*)", text)) <= known
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ANSWERING)
 def test_every_command_speaks_json_in_success_and_in_failure(amv: Cli, command: str) -> None:
     amv("add", "text", "-n", "a", "--id", "x")
+    key_id = amv("keys", "create", "--json").json["id"]
     (amv.folder / "f").write_text('{"content": "x", "namespace": ["a"]}\n', "utf-8")
+    given = [key_id if word == KEY_ID else word for word in ARGUMENTS[command]]
+    called = [*command.split(), *given, "--json"]
 
-    done = amv(command, *ARGUMENTS[command], "--json")
-    missing = amv("--db", "nowhere/x.db", command, *ARGUMENTS[command], "--json")
-    misused = amv(command, *ARGUMENTS[command], "--json", "--no-such-option")
+    done = amv(*called)
+    missing = amv("--db", "nowhere/x.db", *called)
+    misused = amv(*called, "--no-such-option")
 
     assert (done.code, done.err) == (0, "")
     assert all(isinstance(line, dict) for line in done.lines)
@@ -101,9 +127,9 @@ def test_every_command_speaks_json_in_success_and_in_failure(amv: Cli, command: 
     assert (misused.code, misused.out, misused.error["type"]) == (2, "", "UsageError")
 
 
-@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"add", "import"}))
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - MAKING_THE_FILE))
 def test_a_mistyped_file_is_an_error_and_no_empty_memory(amv: Cli, command: str) -> None:
-    run = amv("--db", "mistyped.db", command, *ARGUMENTS[command])
+    run = amv("--db", "mistyped.db", *command.split(), *ARGUMENTS[command])
 
     assert run.code == 1
     assert run.err.startswith("amv: there is no database 'mistyped.db'; name one with --db")
@@ -207,7 +233,7 @@ def test_the_version_is_that_of_the_package(amv: Cli) -> None:
     assert amv("--version").out == f"amv {package.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS])
+@pytest.mark.parametrize("command", ["", *GROUPS, *COMMANDS])
 def test_help_is_there_without_a_memory_or_a_sound_environment(
     amv: Cli, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:

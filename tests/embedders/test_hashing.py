@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from amv.embedders import load
 from amv.embedders.hashing import WORDS_MAX, Hashing
 from amv.errors import InvalidInput
+from amv.memory.checks import shown
 
 KNOWN = [0.0, -0.57735, -0.57735, 0.0, 0.0, 0.0, 0.0, -0.57735]
 
@@ -87,8 +89,10 @@ def test_words_beyond_the_limit_are_in_the_next_passage() -> None:
     assert second[1] == len(text)
 
 
-@pytest.mark.parametrize("dimension", [-1, 0, 7, 4097])
-def test_a_dimension_out_of_range_is_refused(dimension: int) -> None:
+@pytest.mark.parametrize(
+    "dimension", [-1, 0, 7, 4097, "8", None, 8.0, True, float("nan"), 10**5000], ids=shown
+)
+def test_a_dimension_out_of_range_is_refused(dimension: Any) -> None:
     with pytest.raises(InvalidInput, match="8 to 4096"):
         Hashing(dimension=dimension)
 
@@ -100,9 +104,11 @@ def test_names_load_what_they_say() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "MiniLM", "hashing:", "hashing:x", "hashing:-8", "hashing:8\n"]
+    "name",
+    ["", "MiniLM", "hashing:", "hashing:x", "hashing:-8", "hashing:8\n", None, 5, 10**5000],
+    ids=shown,
 )
-def test_an_unknown_name_is_refused_and_the_known_ones_are_named(name: str) -> None:
+def test_an_unknown_name_is_refused_and_the_known_ones_are_named(name: Any) -> None:
     with pytest.raises(InvalidInput, match="minilm or hashing or hashing:<dimension>"):
         load(name)
 

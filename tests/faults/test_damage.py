@@ -229,6 +229,32 @@ def test_what_can_not_be_decoded_is_an_error_of_the_store(path: Path, damage: st
         assert memory.check()
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE cell_part SET data = x'00'",
+        "UPDATE cell_part SET data = CAST(data || x'00' AS BLOB)",
+        "UPDATE cell_part SET data = CAST(data || zeroblob(members) AS BLOB)",
+        "UPDATE cell_part SET data = substr(data, 1, length(data) - members)",
+        "UPDATE cell_part SET members = members + 1",
+        "UPDATE cell_part SET members = 0",
+        "UPDATE cell_part SET members = -members",
+        "UPDATE cell_part SET members = 1 << 62",
+        "UPDATE cell_part SET data = CAST(data || zeroblob(members) AS BLOB) WHERE id / 256 % 2",
+    ],
+)
+def test_a_cell_that_can_not_be_read_is_an_error_of_the_search_that_needs_it(
+    path: Path, damage: str
+) -> None:
+    """Never one of numpy's, and never a similarity to half of a code; the check names it."""
+    execute(path, damage)
+
+    with opened(path, WORKLOAD) as memory:
+        with pytest.raises(amv.StoreError, match="amv doctor"):
+            memory.search(vector=vector(ITEMS[0]), namespace=ALICE, cold=True)
+        assert any("parts of cells" in line for line in memory.check())
+
+
 # ---------------------------------------------------------------- the write-ahead log
 
 

@@ -1,5 +1,6 @@
 """What is kept in RAM: blocks of vectors, views that follow a store, and their bound."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amv.errors import StoreError
-from amv.memory.cells import CentroidIndex
+from amv.memory.cells import CentroidIndex, unit
 from amv.memory.hot import (
     TRIM_EVERY,
     Block,
@@ -19,7 +20,7 @@ from amv.memory.hot import (
     load_index,
 )
 from amv.memory.item import Namespace, Row
-from amv.memory.ports import Floats, Reader, Vectors
+from amv.memory.ports import Floats, Ids, Members, Reader, Vectors
 from amv.memory.settings import Budget
 from amv.stores.memory import MemoryStore
 from amv.testing.samples import plain
@@ -46,9 +47,9 @@ FIRST = np.array([1.0, 0.0, 0.0], dtype=np.float32)
 
 
 def contents(block: Block) -> dict[int, float]:
-    """Return the first number of each vector, by id, as a scan sees it."""
-    found = block.scan(FIRST, 10**6)
-    return dict(zip(found.ids.tolist(), found.matrix.tolist(), strict=True))
+    """Return the first number of each vector, by id, in full precision."""
+    products = block.exact(np.arange(len(block)), FIRST)
+    return dict(zip(block.ids.tolist(), products.tolist(), strict=True))
 
 
 # ---------------------------------------------------------------- blocks
@@ -75,6 +76,11 @@ def test_a_block_holds_what_was_added_and_not_removed(steps: list[tuple[bool, se
         assert len(block) == len(model)
         assert set(block.ids.tolist()) == model
         assert all((i in block) == (i in model) for i in range(301))
+        assert block.places(block.ids).tolist() == list(range(len(model)))
+        absent = np.asarray(sorted(set(range(301)) - model), dtype=np.int64)
+        assert set(block.places(absent).tolist()) == {-1}
+        # A code is a 127th of the largest number in its vector, which is the first one here.
+        assert block.scan(FIRST, 301).tolist() == pytest.approx(block.ids.tolist(), rel=1e-5)
 
 
 def test_a_scan_reads_no_more_than_its_limit() -> None:
@@ -82,8 +88,8 @@ def test_a_scan_reads_no_more_than_its_limit() -> None:
     block = Block(3)
     block.add(numbered(*range(1, 101)))
 
-    assert len(block.scan(FIRST, 7).ids) == 7
-    assert len(block.scan(FIRST, 0).ids) == 0
+    assert len(block.scan(FIRST, 7)) == 7
+    assert len(block.scan(FIRST, 0)) == 0
 
 
 def test_a_scan_stays_as_it_was_when_the_block_changes() -> None:
@@ -95,8 +101,100 @@ def test_a_scan_stays_as_it_was_when_the_block_changes() -> None:
     block.remove([1])
     block.add(numbered(9))
 
-    assert found.ids.tolist() == [1, 2, 3]
-    assert found.matrix.tolist() == [1.0, 2.0, 3.0]
+    assert found.tolist() == pytest.approx([1.0, 2.0, 3.0], rel=1e-5)
+
+
+def gaussian(rng: np.random.Generator, n: int, dimension: int) -> Floats:
+    """Return unit vectors in all directions."""
+    return unit(rng.standard_normal((n, dimension)).astype(np.float32))
+
+
+def spiky(rng: np.random.Generator, n: int, dimension: int) -> Floats:
+    """Return unit vectors in which a few numbers are far larger than all others."""
+    return unit(rng.standard_cauchy((n, dimension)).astype(np.float32))
+
+
+def peaked(rng: np.random.Generator, n: int, dimension: int) -> Floats:
+    """Return unit vectors that all have the same one large number, as some models make them."""
+    matrix = rng.standard_normal((n, dimension)).astype(np.float32)
+    matrix[:, 3] += np.float32(50.0)
+    return unit(matrix)
+
+
+def zeros(rng: np.random.Generator, n: int, dimension: int) -> Floats:
+    """Return vectors of length zero, which an embedder may make of nothing."""
+    return np.zeros((n, dimension), dtype=np.float32)
+
+
+Kind = Callable[[np.random.Generator, int, int], Floats]
+
+
+@pytest.mark.parametrize(
+    ("rows", "queries", "off_by"),
+    [
+        (gaussian, gaussian, 0.005),
+        (zeros, gaussian, 0.0),
+        (gaussian, zeros, 0.0),
+        (spiky, gaussian, 0.015),
+        (gaussian, spiky, 0.015),
+        (spiky, spiky, 0.015),
+        (peaked, peaked, 0.015),
+    ],
+)
+@pytest.mark.parametrize("dimension", [3, 64, 384])
+def test_a_scan_is_rough_and_a_second_look_exact(
+    rows: Kind, queries: Kind, off_by: float, dimension: int
+) -> None:
+    """Whatever was removed, and however often the block grew, in between."""
+    rng = np.random.default_rng(dimension)
+    if dimension == 3:
+        off_by *= 2
+    matrix = rows(rng, 1500, dimension + 1)[:, :dimension]
+    ids = rng.permutation(10_000)[:1500]
+    block, held = Block(dimension), dict[int, Floats]()
+    for start in range(0, 1500, 60):
+        added, vectors = ids[start : start + 60], matrix[start : start + 60]
+        block.add(Vectors(added, vectors))
+        held |= dict(zip(added.tolist(), vectors, strict=True))
+        gone = rng.choice(list(held), 20, replace=False).tolist()
+        block.remove(gone)
+        for vector_id in gone:
+            del held[vector_id]
+
+    assert set(block.ids.tolist()) == set(held)
+    there = np.stack([held[i] for i in block.ids.tolist()])
+    some = rng.permutation(len(there))[:200]
+    for query in queries(rng, 50, dimension + 1)[:, :dimension]:
+        rough = block.scan(query, 10**6)
+        exact = there.astype(np.float64) @ query.astype(np.float64)
+        assert np.abs(rough - exact).max() <= off_by
+        assert block.exact(some, query) == pytest.approx(there[some] @ query, abs=1e-6)
+        assert block.exact(some, query) == pytest.approx(exact[some], abs=1e-6)
+
+
+def in_clusters(rng: np.random.Generator, n: int, dimension: int) -> Floats:
+    """Return unit vectors around 32 centres, always the same ones."""
+    centres = np.random.default_rng(0).standard_normal((32, dimension))
+    noise = rng.standard_normal((n, dimension)) * 0.7
+    return unit((centres[rng.integers(0, 32, n)] + noise).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("kind", "share"), [(gaussian, 0.999), (in_clusters, 0.999), (spiky, 0.999), (peaked, 0.995)]
+)
+def test_a_scan_and_a_second_look_at_its_best_lose_nearly_nothing(kind: Kind, share: float) -> None:
+    """Of the ten nearest, counted: a search for ten looks again at 26."""
+    rng = np.random.default_rng(20)
+    matrix, queries = kind(rng, 1024, 384), kind(rng, 200, 384)
+    block = Block(384)
+    block.add(Vectors(np.arange(1024), matrix))
+    found = 0
+    for query in queries:
+        looked_at = np.argsort(-block.scan(query, 1024))[:26]
+        again = looked_at[np.argsort(-block.exact(looked_at, query))][:10]
+        found += len(set(again.tolist()) & set(np.argsort(-(matrix @ query))[:10].tolist()))
+
+    assert found >= share * 10 * len(queries)
 
 
 def test_a_cleared_block_takes_no_memory() -> None:
@@ -110,14 +208,16 @@ def test_a_cleared_block_takes_no_memory() -> None:
     assert (len(block), block.size_bytes, contents(block)) == (0, 0, {})
 
 
-def test_a_block_grows_by_doubling() -> None:
-    """Grown by one each time, n adds would copy n² vectors."""
-    block, sizes = Block(3), set()
-    for i in range(1, 1001):
+def test_a_block_grows_by_half() -> None:
+    """Grown by one each time, n adds would copy n² vectors; doubled, half might stand empty."""
+    block, sizes = Block(3), list[int]()
+    for i in range(1, 2001):
         block.add(numbered(i))
-        sizes.add(block.size_bytes)
+        sizes.append(block.size_bytes // i)
 
-    assert len(sizes) <= 6
+    grown = [n for n in range(1, 2000) if sizes[n] > sizes[n - 1]]
+    assert len(grown) <= 10
+    assert max(sizes[64:]) <= 1.5 * min(sizes)
 
 
 # ---------------------------------------------------------------- views
@@ -134,18 +234,43 @@ def fresh_view(reader: Reader, world: World) -> View:
 
 def test_hot_items_with_more_passages_than_fit_are_left_to_their_cells() -> None:
     """The hot part of the budget holds however long the hot items are."""
-    settings = replace(NO_CELLS, budget=Budget(hot=256))
+    settings = replace(SMALL, budget=Budget(hot=256))
     world = World(MemoryStore(), settings, embedder=WordByWord(dimension=DIMENSION))
     for start in ("a", "b"):
         world.add(" ".join(f"{start}{i}" for i in range(200)))
+    assert world.row().cells > 0
     with world.store.read() as reader:
         view = fresh_view(reader, world)
 
     assert len(view.hot) == 256
-    assert len(view.pending) == 400
     result = world.memory.search("b199", namespace=ALICE)
     assert result.scanned.hot == 256
     assert [hit.item.id for hit in result.hits] == ["i2", "i1"]
+
+
+def test_without_cells_hot_vectors_are_kept_once() -> None:
+    """They all wait for a cell then, and are scanned as such; later what is hot stays at hand."""
+    world = World(MemoryStore())
+    follower = world.another()
+
+    def look() -> tuple[int, int, bool]:
+        """Say how many vectors are kept as hot and as waiting, and if there are cells."""
+        follower.search("thing1", namespace=ALICE)
+        view = follower._views.of(ALICE)
+        return len(view.hot), len(view.pending), view.index is not None
+
+    first = world.fill(30)
+    assert world.row().hot > 0
+    assert look() == (0, 30, False)
+    second = world.fill(30)
+    hot, waiting, has_cells = look()
+    assert (hot, has_cells) == (world.row().hot, True)
+    assert waiting == world.row().pending < 60
+    world.memory.forget_many([item.id for item in first + second], namespace=ALICE)
+    assert world.row().cells == 0
+    world.fill(3)
+
+    assert look() == (0, 3, False)
 
 
 def test_a_view_that_is_up_to_date_reads_nothing() -> None:
@@ -207,6 +332,23 @@ def test_cells_that_are_gone_are_left_out() -> None:
         found = view.members(reader, asked)
 
     assert len(found) == 2
+
+
+class Wide:
+    """A reader whose cells have codes of 32 bytes."""
+
+    def members(self, cell_ids: Ids) -> dict[int, Members]:
+        ids = np.asarray([1], dtype=np.int64)
+        return {i: Members(ids, np.zeros((1, 32), dtype=np.uint8)) for i in cell_ids.tolist()}
+
+
+def test_a_cell_of_codes_of_another_width_is_a_damaged_store() -> None:
+    """Scored all the same, it would read past its end or rank at random."""
+    cell_ids, reader = np.asarray([7], dtype=np.int64), cast(Reader, Wide())
+
+    assert len(View(64, 8).members(reader, cell_ids)) == 1
+    with pytest.raises(StoreError, match=r"cell 7 have 32 bytes, needed 33: .* --rebuild"):
+        View(65, 8).members(reader, cell_ids)
 
 
 def test_a_bound_on_cells_keeps_those_used_last() -> None:
@@ -366,3 +508,24 @@ def test_looking_at_all_views_is_not_the_price_of_every_search() -> None:
 
 def test_no_views_are_fine() -> None:
     Views(lambda: View(8, 8), 0).trim(at_once=True)
+
+
+# ---------------------------------------------------------------- what is in RAM as a whole
+
+
+def test_a_namespace_is_resident_once_it_was_searched_and_until_it_has_cells() -> None:
+    """Only then does a search by vector wait for nothing."""
+    world = World(MemoryStore())
+    world.fill(30)
+    other = world.another()
+    seen = [other.is_resident(ALICE)]
+    other.search("thing1", namespace=ALICE)
+    seen.append(other.is_resident(ALICE))
+    world.fill(30)
+    other.search("thing1", namespace=ALICE)
+
+    seen.append(other.is_resident(ALICE))
+
+    assert seen == [False, True, False]
+    assert world.row().cells > 0
+    assert other.store is world.store

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import numpy as np
@@ -10,14 +11,16 @@ import pytest
 
 from amv.embedders.hashing import Hashing
 from amv.errors import (
+    Conflict,
     DimensionMismatch,
     EmbedderError,
     InvalidInput,
     InvalidNamespace,
+    ItemNotFound,
     StoreClosed,
 )
-from amv.memory import intake
-from amv.memory.item import Claim
+from amv.memory import intake, lookup
+from amv.memory.item import Claim, Status
 from amv.memory.ports import PASSAGES_MAX, Floats, Store
 from amv.memory.service import MemoryService
 from amv.memory.settings import MemorySettings
@@ -85,6 +88,10 @@ class Counting(Hashing):
         ({"colour": "red"}, "unknown field 'colour'; an item has claim, content"),
         ({"created_at": 5}, "unknown field 'created_at'"),
         ({"tier": "HOT"}, "unknown field 'tier'"),
+        ({5: 1, "colour": 2, None: 3}, "unknown field 'colour'"),
+        ({10**5000: 1}, "unknown field an integer of 16610 bits"),
+        ({"vector": [10**5000] * DIMENSION}, "a vector must hold numbers only"),
+        ({"content": " " * 100}, r"more than white space, got '[ .]{70,80}'$"),
     ],
 )
 def test_an_item_that_cannot_be_kept_is_refused_and_nothing_changes(
@@ -97,6 +104,15 @@ def test_an_item_that_cannot_be_kept_is_refused_and_nothing_changes(
     with pytest.raises(InvalidInput, match=problem):
         world.memory.add_many([good, {**good, **fields}])
 
+    assert world.memory.namespaces() == []
+
+
+@pytest.mark.parametrize("items", [None, 5, "text", ["text"], [None], {"content": "x"}, [[]], b"x"])
+@pytest.mark.parametrize("call", ["add_many", "restore"])
+def test_what_is_no_list_of_items_is_refused(world: World, items: Any, call: str) -> None:
+    """With a word about what is needed, and nothing added."""
+    with pytest.raises(InvalidInput, match=r"must be several|is a mapping|is an object"):
+        getattr(world.memory, call)(items)
     assert world.memory.namespaces() == []
 
 
@@ -272,7 +288,16 @@ class Broken(Hashing):
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (None, r"must return vectors of shape \(1, 8\), got \(\)"),
+        (None, "must return numbers only: got object"),
+        (b"abc", "must return numbers only"),
+        ([["1.0"] * 8], "must return numbers only"),
+        ([[10**400] + [0] * 7], "must return numbers only"),
+        (np.eye(1, 8) * 1j, "must return numbers only: got complex128"),
+        (np.eye(1, 8, dtype=bool), "must return numbers only: got bool"),
+        ([[1e300] * 8], "must return vectors of length 1"),
+        ([[math.inf] * 8], "must return vectors of length 1"),
+        ([], r"must return vectors of shape \(1, 8\), got \(0,\)"),
+        (5.0, r"must return vectors of shape \(1, 8\), got \(\)"),
         ([["a"] * 8], "must return numbers only"),
         ([[1.0, 0.0], [1.0]], "must return numbers only"),
         ([1.0] * 8, r"must return vectors of shape \(1, 8\), got \(8,\)"),
@@ -430,7 +455,13 @@ def test_a_query_of_exactly_the_limit_is_asked(world: World) -> None:
             "token_budget must be at least",
         ),
         (lambda m: m.context("x", namespace=ALICE, token_budget=1.5), "token_budget must be"),
+        (lambda m: m.context("x", namespace=ALICE, count_tokens=4), "must be a function, got 4"),
         (lambda m: m.reinforce("i1", namespace=ALICE), "several ids, got the string 'i1'"),
+        (lambda m: m.reinforce(5), "several ids, got 5"),
+        (lambda m: m.reinforce(None), "several ids, got None"),
+        (lambda m: m.reinforce([["i1"]]), "an item id must be a string, got list"),
+        (lambda m: m.reinforce(["i1"], contributed="no"), "contributed must be True or False"),
+        (lambda m: m.reinforce(["i1"], negative="no"), "negative must be True or False, got 'no'"),
         (lambda m: m.reinforce([""]), "an item id must hold"),
         (lambda m: m.reinforce(["i1"], namespace=()), "a namespace has 1 to 8"),
         (lambda m: m.get(""), "an item id must hold"),
@@ -443,12 +474,24 @@ def test_a_query_of_exactly_the_limit_is_asked(world: World) -> None:
         (lambda m: m.list(namespace=("nobody",), limit=0), "limit must be"),
         (lambda m: m.list(namespace=ALICE, cursor="next"), "a cursor comes from an earlier page"),
         (lambda m: m.list(namespace=()), "a namespace has 1 to 8"),
+        (
+            lambda m: m.list(namespace=ALICE, status="bogus"),
+            "status must be one of live, superseded, refuted or None, got 'bogus'",
+        ),
+        (lambda m: m.list(namespace=("nobody",), status=5), "status must be one of .* got 5"),
+        (lambda m: m.list(namespace=ALICE, status=["live"]), "status must be one of"),
         (lambda m: m.stats(()), "a namespace has 1 to 8"),
         (lambda m: m.find_claim((), "a", "b"), "a namespace has 1 to 8"),
         (lambda m: m.forget_namespace(()), "a namespace has 1 to 8"),
         (lambda m: m.forget_many(["i1"], namespace=()), "a namespace has 1 to 8"),
         (lambda m: m.forget_many("i1", namespace=ALICE), "several ids, got the string 'i1'"),
         (lambda m: m.forget_many([""], namespace=ALICE), "an item id must hold"),
+        (lambda m: m.forget_many(5, namespace=ALICE), "several ids, got 5"),
+        (lambda m: m.forget_many(None, namespace=ALICE), "several ids, got None"),
+        (lambda m: m.forget_many([["i1"]], namespace=ALICE), "an item id must be a string"),
+        (lambda m: m.forget_many([{}], namespace=ALICE), "an item id must be a string, got dict"),
+        (lambda m: m.sweep(dry_run="no"), "dry_run must be True or False, got 'no'"),
+        (lambda m: list(m.export_items(vectors=1)), "vectors must be True or False, got 1"),
         (lambda m: m.sweep(namespace=()), "a namespace has 1 to 8"),
         (lambda m: m.rebuild_index(()), "a namespace has 1 to 8"),
         (lambda m: list(m.export_items(namespace=())), "a namespace has 1 to 8"),
@@ -457,10 +500,105 @@ def test_a_query_of_exactly_the_limit_is_asked(world: World) -> None:
 def test_every_call_checks_what_it_is_given(
     world: World, call: Callable[[MemoryService], object], problem: str
 ) -> None:
-    world.add("x")
+    item = world.add("x")
 
     with pytest.raises(InvalidInput, match=problem):
         call(world.memory)
+    assert world.memory.get("i1") == item
+
+
+HUGE: Any = 10**5000
+"""Python refuses to write it down, so a careless message about it is a ValueError."""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        *(
+            lambda m, name=name: m.add("x", **{"namespace": ALICE, name: HUGE})
+            for name in sorted(intake._ADD_KEYS - {"content", "namespace"})
+        ),
+        lambda m: m.add(HUGE, namespace=ALICE),
+        lambda m: m.add("x", namespace=HUGE),
+        lambda m: m.add("x", namespace=(HUGE,)),
+        lambda m: m.add("x", namespace=ALICE, metadata={"n": [HUGE]}),
+        lambda m: m.add("x", namespace=ALICE, metadata={HUGE: 1}),
+        lambda m: m.add_many(HUGE),
+        lambda m: m.add_many([HUGE]),
+        *(
+            lambda m, name=name: m.update("i1", **{name: HUGE})
+            for name in sorted(intake._CHANGE_KEYS)
+        ),
+        *(
+            lambda m, name=name: m.search(**{"query": "x", "namespace": ALICE, name: HUGE})
+            for name in ("query", "namespace", "k", "vector", "filter", "as_of", "cold")
+        ),
+        lambda m: m.search("x", namespace=ALICE, filter={"n": HUGE}),
+        lambda m: m.search("x", namespace=ALICE, filter={"n": {"gt": HUGE}}),
+        lambda m: m.search("x", namespace=ALICE, filter={"n": {HUGE: 1}}),
+        lambda m: m.search("x", namespace=ALICE, filter={HUGE: 1}),
+        lambda m: m.search("x", namespace=ALICE, filter={"n": {"in": HUGE}}),
+        lambda m: m.search("x", namespace=ALICE, filter={"and": HUGE}),
+        lambda m: m.context("x", namespace=ALICE, token_budget=-HUGE),
+        lambda m: m.context("x", namespace=ALICE, count_tokens=HUGE),
+        lambda m: m.context("x", namespace=ALICE, filter=HUGE),
+        lambda m: m.get(HUGE),
+        lambda m: m.get("i1", namespace=HUGE),
+        lambda m: m.pin("i1", HUGE),
+        lambda m: m.confirm(HUGE),
+        lambda m: m.refute(HUGE),
+        lambda m: m.refute("claim", HUGE),
+        *(
+            lambda m, name=name: m.list(**{"namespace": ALICE, name: HUGE})
+            for name in ("namespace", "source", "cursor", "limit", "status")
+        ),
+        lambda m: m.find_claim(ALICE, HUGE, "b"),
+        lambda m: m.find_claim(ALICE, "a", HUGE),
+        lambda m: m.history(HUGE),
+        lambda m: m.reinforce(HUGE),
+        lambda m: m.reinforce([HUGE]),
+        lambda m: m.reinforce(["i1"], negative=HUGE),
+        lambda m: m.forget(HUGE),
+        lambda m: m.forget_many([HUGE], namespace=ALICE),
+        lambda m: m.forget_namespace(HUGE),
+        lambda m: m.stats(HUGE),
+        lambda m: m.sweep(namespace=HUGE),
+        lambda m: m.sweep(dry_run=HUGE),
+        lambda m: m.rebuild_index(HUGE),
+        lambda m: list(m.export_items(vectors=HUGE)),
+        lambda m: m.restore(HUGE),
+        lambda m: m.restore([HUGE]),
+        lambda m: m.restore([{"amv": HUGE}]),
+        lambda m: Claim("a", "b", HUGE),
+        lambda m: Claim(HUGE, "b", 1),
+    ],
+)
+def test_a_number_too_long_to_be_written_is_refused_like_any_other(
+    world: World, call: Callable[[MemoryService], object]
+) -> None:
+    world.add("x")
+    world.add("y", id="claim", claim=Claim("a", "b", 1))
+    before = list(world.memory.export_items())
+
+    with pytest.raises(InvalidInput) as caught:
+        call(world.memory)
+    assert len(str(caught.value)) < 500
+    assert list(world.memory.export_items()) == before
+
+
+def test_a_correction_too_long_to_be_written_of_what_has_no_value(world: World) -> None:
+    world.add("x")
+
+    with pytest.raises(Conflict, match="no claim whose value could be an integer of 16610 bits"):
+        world.memory.refute("i1", HUGE)
+
+
+def test_a_status_can_be_told_by_its_name(world: World) -> None:
+    """As it stands in an export."""
+    item = world.add("x")
+
+    assert world.memory.list(namespace=ALICE, status=cast(Status, "live")).items == (item,)
+    assert world.memory.list(namespace=ALICE, status=cast(Status, "refuted")).items == ()
 
 
 CALLS: dict[str, Callable[[MemoryService], object]] = {
@@ -513,4 +651,292 @@ def test_every_public_call_is_tried_after_close() -> None:
     """A method that is added needs a line above, or nobody knows what it does then."""
     public = {name for name in dir(MemoryService) if not name.startswith("_")}
 
-    assert public - {"close", "add_many"} == {name.split()[0] for name in CALLS}
+    # What tells of RAM, or is the store itself, which answers for itself.
+    unaffected = {"close", "add_many", "store", "is_resident"}
+    assert public - unaffected == {name.split()[0] for name in CALLS}
+
+
+# ---------------------------------------------------------------- clocks that fail
+
+
+def _broken() -> float:
+    raise OSError("no clock")
+
+
+TIMELESS = {"forget_namespace", "stats", "namespaces", "check"}
+"""Calls that ask no clock."""
+
+BAD_CLOCKS: dict[str, Callable[[], Any]] = {
+    "nan": lambda: math.nan,
+    "inf": lambda: math.inf,
+    "-inf": lambda: -math.inf,
+    "text": lambda: "2026-11-30",
+    "None": lambda: None,
+    "bool": lambda: True,
+    "datetime": lambda: datetime(2026, 11, 30, tzinfo=UTC),
+    "list": lambda: [5.0],
+    "huge": lambda: HUGE,
+    "after the year 9999": lambda: 1e12,
+    "raises": _broken,
+    "takes an argument": cast(Callable[[], Any], abs),
+    "is none": cast(Callable[[], Any], 5),
+}
+
+
+@pytest.mark.parametrize("clock", BAD_CLOCKS)
+@pytest.mark.parametrize("good_for", [0, 1, 2])
+def test_a_clock_that_fails_is_told_of_and_nothing_changes(clock: str, good_for: int) -> None:
+    """By every call, also if it fails between two looks at it."""
+    for name in sorted(CALLS.keys() - TIMELESS):
+        world = World(MemoryStore())
+        world.add("x")
+        world.found("x")
+        before = list(world.another().export_items())
+        readings = iter([world.clock] * good_for)
+        memory = MemoryService(
+            world.store,
+            world.embedder,
+            SMALL,
+            clock=lambda r=readings: next(r, BAD_CLOCKS[clock])(),  # type: ignore[misc]
+            new_id=lambda: "new",
+        )
+        try:
+            CALLS[name](memory)
+        except InvalidInput as error:
+            assert "clock" in str(error)  # noqa: PT017
+            assert list(world.another().export_items()) == before
+        except (ItemNotFound, Conflict):
+            assert good_for or name == "forget_many"
+        else:
+            assert good_for or name == "flush", name
+
+
+def test_events_are_folded_once_the_clock_is_mended(world: World) -> None:
+    """What was logged is not lost by a fold that failed."""
+    world.add("x")
+    world.memory.reinforce(["i1"])
+    bad = MemoryService(
+        world.store, world.embedder, SMALL, clock=lambda: math.nan, new_id=lambda: "new"
+    )
+
+    with pytest.raises(InvalidInput, match="what the clock returns must lie in years 1 to 9999"):
+        bad.flush()
+    assert world.memory.get("i1").contributed_count == 0
+    assert world.memory.flush() == 1
+    assert world.memory.get("i1").contributed_count == 1
+
+
+def test_the_cause_of_a_clock_that_fails_is_kept(world: World) -> None:
+    memory = MemoryService(world.store, world.embedder, SMALL, clock=_broken, new_id=lambda: "new")
+
+    with pytest.raises(InvalidInput, match=r"it raised OSError\('no clock'\)") as caught:
+        memory.add("x", namespace=ALICE)
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_an_add_is_told_as_done_though_the_clock_failed_after_it() -> None:
+    """It is durable by then, so an error would say what is not true."""
+    world = World(MemoryStore())
+    readings = iter([world.clock] * 2)
+    memory = MemoryService(
+        world.store,
+        world.embedder,
+        SMALL,
+        clock=lambda: next(readings, _broken)(),
+        new_id=lambda: "new",
+    )
+
+    items = [{"content": f"thing {i}", "namespace": ALICE, "id": f"x{i}"} for i in range(60)]
+    assert len(memory.add_many(items)) == 60
+
+
+# ---------------------------------------------------------------- embedders that fail
+
+
+class Cutting(Hashing):
+    """An embedder that answers whatever it is told to, or raises it."""
+
+    def __init__(self, answer: object) -> None:
+        super().__init__(dimension=8)
+        self.answer = answer
+
+    def passages(self, text: str) -> list[tuple[int, int]]:
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return cast(list[tuple[int, int]], self.answer)
+
+
+TEXT = "one two three"
+
+
+@pytest.mark.parametrize(
+    ("spans", "problem"),
+    [
+        ([], "cover a text of 13 characters"),
+        ([(0, 0)], "cover"),
+        ([(0, 7)], r"cover a text of 13 characters, got \[\(0, 7\)\]"),
+        ([(4, 13)], "cover"),
+        ([(0, 3), (8, 13)], "cover"),
+        ([(0, 14)], "cover"),
+        ([(-1, 13)], "cover"),
+        ([(0, 13), (-5, 2)], "cover"),
+        ([(0, 13), (13, 13)], "cover"),
+        ([(0, 13), (5, 4)], "cover"),
+        ([(0, HUGE)], "got .*an integer of 16610 bits"),
+        (None, "failed to split a text into passages: TypeError"),
+        (5, "failed to split"),
+        ("abc", "failed to split"),
+        ([0, 13], "failed to split"),
+        ([(0, 5, 13)], "failed to split"),
+        ([(0.0, 13.0)], "failed to split"),
+        ([("0", "13")], "failed to split"),
+        ([(0, None)], "failed to split"),
+        (RuntimeError("torn"), r"failed to split a text into passages: RuntimeError\('torn'\)"),
+        (KeyError(HUGE), "failed to split"),
+    ],
+)
+def test_passages_that_are_none_of_the_text_are_refused_and_nothing_changes(
+    store: Store, spans: object, problem: str
+) -> None:
+    """Words in none of them would be found by no vector."""
+    world = World(store, embedder=(embedder := Cutting([(0, 13)])))
+    world.add(TEXT)
+    before = list(world.memory.export_items())
+    embedder.answer = spans
+
+    for call in (
+        lambda: world.add(TEXT),
+        lambda: world.memory.update("i1", content=TEXT),
+        lambda: world.memory.restore([{**before[0], "id": "other"}]),
+    ):
+        with pytest.raises(EmbedderError, match=f"embedder 'hashing-8' .*{problem}") as caught:
+            call()
+        cause = caught.value.__cause__
+        assert (cause is not None) == ("failed" in problem)
+        assert not isinstance(spans, BaseException) or cause is spans
+    assert list(world.memory.export_items()) == before
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [(0, 13)],
+        ((0, 13),),
+        [[0, 13]],
+        iter([(0, 4), (4, 13)]),
+        [(8, 13), (0, 3), (4, 7)],
+        [(0, 9), (2, 13)],
+        [(0, 13), (4, 7)],
+        np.array([[0, 7], [7, 13]]),
+    ],
+)
+def test_passages_may_overlap_and_leave_white_space_out(spans: object) -> None:
+    """All that counts is that every word is in one."""
+    world = World(MemoryStore(), embedder=Cutting(spans))
+
+    assert world.add(TEXT).content == TEXT
+
+
+class Raising(Hashing):
+    """An embedder whose model raises."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(dimension=8)
+        self.error = error
+
+    def embed(self, texts: Sequence[str]) -> Floats:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA"),
+        ValueError("x"),
+        TypeError("x"),
+        OSError("x"),
+        MemoryError(),
+        OverflowError(HUGE),
+        ConnectionError("no network"),
+    ],
+)
+def test_what_an_embedder_raises_is_the_cause_of_an_error_of_ours(
+    store: Store, error: Exception
+) -> None:
+    """Whoever catches AmvError catches it, and still sees what went wrong."""
+    world = World(store, embedder=Raising(error))
+
+    for call in (lambda: world.add("x"), lambda: world.found("x")):
+        with pytest.raises(EmbedderError, match="embedder 'hashing-8' failed to embed") as caught:
+            call()
+        assert caught.value.__cause__ is error
+    assert world.memory.namespaces() == []
+
+
+@pytest.mark.parametrize("error", [EmbedderError("the model is gone"), KeyboardInterrupt()])
+def test_an_error_of_ours_and_an_interrupt_pass_as_they_are(error: BaseException) -> None:
+    world = World(MemoryStore(), embedder=Raising(error))
+
+    with pytest.raises(type(error)) as caught:
+        world.add("x")
+    assert caught.value is error
+
+
+def test_a_vector_is_kept_though_the_embedder_uses_its_array_again() -> None:
+    """Many models write into one buffer, call after call."""
+    buffer = np.eye(1, 8, dtype=np.float32)
+    world = World(MemoryStore(), embedder=Broken(buffer))
+    item = world.add("x")
+    assert world.found("first") == [item.id]
+    buffer[:] = np.eye(1, 8, 1)
+    world.found("second")
+
+    (hit,) = world.memory.search("first", namespace=ALICE).hits
+    assert hit.similarity == pytest.approx(1.0)
+
+
+class Named(Hashing):
+    """An embedder of any id and dimension, or of none."""
+
+    def __init__(self, **said: object) -> None:
+        super().__init__(dimension=8)
+        self.said = said
+
+    @property
+    def id(self) -> str:
+        return cast(str, self._tell("id", "mine"))
+
+    @property
+    def dimension(self) -> int:
+        return cast(int, self._tell("dimension", 8))
+
+    def _tell(self, name: str, fine: object) -> object:
+        told = self.said.get(name, fine)
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"id": None},
+        {"id": 5},
+        {"id": ""},
+        {"id": "\x00"},
+        {"id": "x" * 257},
+        {"id": RuntimeError("x")},
+        {"dimension": None},
+        {"dimension": "8"},
+        {"dimension": 8.0},
+        {"dimension": True},
+        {"dimension": 0},
+        {"dimension": -HUGE},
+        {"dimension": AttributeError("x")},
+    ],
+)
+def test_an_embedder_has_an_id_and_a_dimension(said: dict[str, object]) -> None:
+    """They are written down with its vectors."""
+    with pytest.raises(EmbedderError, match="dimension"):
+        lookup.embedder_mark(Named(**said))
+    assert lookup.embedder_mark(Named()) == "mine (8 dimensions)"

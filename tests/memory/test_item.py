@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 import pytest
@@ -15,6 +15,8 @@ from amv.memory.item import (
     CLAIM_CHARS_MAX,
     NAME_CHARS_MAX,
     Claim,
+    Protection,
+    State,
     Status,
     check_id,
     check_interval,
@@ -25,6 +27,7 @@ from amv.memory.item import (
     item_of,
     utc,
 )
+from amv.memory.tiers import Tier
 from amv.testing.samples import NOW_S, plain, rich
 
 LATER = timezone(timedelta(hours=5))
@@ -202,6 +205,7 @@ def test_the_last_moment_of_all_stands_for_ever() -> None:
         (10**400, "years 1 to 9999, got 1000"),
         (datetime.min.replace(tzinfo=LATER), "years 1 to 9999, got datetime"),
         (datetime.max.replace(tzinfo=EARLIER), "years 1 to 9999"),
+        (datetime(2024, 1, 1, tzinfo=tzinfo()), "of a time zone that works"),  # type: ignore[abstract]
         (True, "a datetime, an ISO 8601 string or unix seconds, got bool"),
         ([], "got list"),
     ],
@@ -291,6 +295,7 @@ def test_claims_about_different_things_never_say_the_same() -> None:
 # ---------------------------------------------------------------- visibility
 
 PAST_S, FUTURE_S = NOW_S - 100.0, NOW_S + 100.0
+TO_COME = State(tier=Tier.COLD, protection=Protection.NOT_YET_VALID, value_key=FUTURE_S)
 
 
 @pytest.mark.parametrize(
@@ -300,8 +305,11 @@ PAST_S, FUTURE_S = NOW_S - 100.0, NOW_S + 100.0
         ({"expires_s": NOW_S}, NOW_S, False),
         ({"expires_s": NOW_S}, NOW_S - 1.0, False),
         ({"expires_s": FUTURE_S}, NOW_S, True),
-        ({"valid_from_s": FUTURE_S}, NOW_S, False),
-        ({"valid_from_s": FUTURE_S}, FUTURE_S, True),
+        ({"valid_from_s": FUTURE_S, "state": TO_COME}, NOW_S, False),
+        ({"valid_from_s": FUTURE_S, "state": TO_COME}, FUTURE_S - 1.0, False),
+        ({"valid_from_s": FUTURE_S, "state": TO_COME}, FUTURE_S, True),
+        ({"valid_from_s": FUTURE_S}, NOW_S, True),  # the clock was set back since it began
+        ({"valid_from_s": FUTURE_S}, NOW_S - 1.0, False),
         ({"valid_until_s": NOW_S}, NOW_S, False),
         ({"valid_until_s": NOW_S}, NOW_S - 1.0, True),
         ({"valid_until_s": FUTURE_S}, NOW_S, True),

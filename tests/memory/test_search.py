@@ -7,23 +7,26 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from amv.embedders.hashing import Hashing
-from amv.memory import lexical
-from amv.memory.cells import unit
-from amv.memory.item import Claim, Item
-from amv.memory.ports import Floats, Store
+from amv.memory import lexical, search
+from amv.memory.cells import rotate, unit
+from amv.memory.hot import View
+from amv.memory.item import Claim, Item, Row
+from amv.memory.ports import Floats, Reader, Store
 from amv.memory.ranking import RankWeights
-from amv.memory.search import SearchResult
+from amv.memory.results import SearchResult
 from amv.memory.settings import Budget, CellSettings
 from amv.stores.memory import MemoryStore
 from tests.memory.worlds import ALICE, DAY_S, DIMENSION, MONTH_S, SMALL, WordByWord, World
 
 NO_CELLS = replace(SMALL, cells=CellSettings(from_vectors=2000))
 TIGHT = Budget(hot=256, warm=256, cold=256, postings=256)
+CLOSE = Budget(hot=256, warm=320, cold=320, postings=256)
 HALF_TIGHT = Budget(hot=256, warm=512, cold=512, postings=256)
 
 WORDS = ["rome", "oslo", "trip", "dog", "cat", "flight", "hotel", "jazz", "opera", "train", "visa"]
@@ -182,6 +185,281 @@ def test_cells_that_were_all_looked_at_give_what_everything_gives(world: World) 
         assert [hit.rank for hit in hits] == pytest.approx([one.rank for one in expected], abs=2e-3)
 
 
+# ---------------------------------------------------------------- by vector alone, all in RAM
+
+
+def turned(angle: float) -> Floats:
+    """Return a unit vector in a plane; equal for equal angles."""
+    vector = np.zeros(DIMENSION, dtype=np.float32)
+    vector[:2] = math.cos(angle), math.sin(angle)
+    return vector
+
+
+class Several(Hashing):
+    """An embedder by which each word of three letters, such as 042, is a passage: an angle."""
+
+    def passages(self, text: str) -> list[tuple[int, int]]:
+        return [(start, start + 3) for start in range(0, len(text), 4)]
+
+    def embed(self, texts: Sequence[str]) -> Floats:
+        rows = [turned(int(text) / 999.0 * math.pi) for text in texts]
+        return np.stack(rows).reshape(-1, DIMENSION)
+
+
+TIMES: tuple[dict[str, float], ...] = (
+    {},
+    {"expires_at": 5.0},
+    {"valid_from": 15.0},
+    {"valid_from": 5.0, "valid_until": 15.0},
+    {"valid_until": 5.0},
+    {"valid_until": 15.0},
+)
+"""What an item may say of its time, in seconds from when it was added; searches come at 10."""
+
+
+def world_of(
+    n: int, angles: Sequence[int], long_share: float, odd_share: float, seed: int
+) -> World:
+    """Return a world of *n* items, ten seconds on: so many long, so many odd, some used."""
+    world, rng = World(MemoryStore(), NO_CELLS, embedder=Several(dimension=DIMENSION)), Random(seed)
+    new, added_s = list[dict[str, Any]](), world.clock()
+    for i in range(n):
+        passages = rng.randint(2, 4) if rng.random() < long_share else 1
+        times = rng.choice(TIMES) if rng.random() < odd_share else {}
+        is_claim = rng.random() < odd_share
+        new.append(
+            {
+                "content": " ".join(f"{rng.choice(angles):03}" for _ in range(passages)),
+                "namespace": ALICE,
+                "claim": Claim("a", str(rng.randrange(5)), i) if is_claim else None,
+                **{name: added_s + seconds for name, seconds in times.items()},
+            }
+        )
+    items = world.memory.add_many(new)
+    for times_used in (1, 3):
+        world.use(*(item.id for item in rng.sample(items, n // 4)), times=times_used)
+    world.clock.advance(10.0)
+    return world
+
+
+def outcomes(
+    world: World, monkeypatch: pytest.MonkeyPatch, **asked: Any
+) -> tuple[SearchResult, SearchResult, bool]:
+    """Return what a search finds with and without its short way, and if that was gone."""
+    took, short_way = [], search._resident
+
+    def noted(scan: Any) -> Any:
+        took.append(short_way(scan))
+        return took[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(search, "_resident", noted)
+        short = world.memory.search(namespace=ALICE, **asked)
+        patch.setattr(search, "_resident", lambda scan: None)
+        general = world.memory.search(namespace=ALICE, **asked)
+    return short, general, took[0] is not None
+
+
+def assert_same(short: SearchResult, general: SearchResult) -> None:
+    """See that both found the same, but for the order of what ranks within a millionth."""
+    ranks = [[hit.rank for hit in result.hits] for result in (short, general)]
+    assert ranks[0] == pytest.approx(ranks[1], abs=1e-6)
+    assert (short.complete, short.reason) == (general.complete, general.reason)
+    assert short.cold_probed == general.cold_probed
+    by_id = [{hit.item.id: hit for hit in result.hits} for result in (short, general)]
+    last = min(ranks[0], default=0.0)
+    for mine, theirs in (by_id, by_id[::-1]):
+        for item_id, hit in mine.items():
+            # Only at the very end may one of several equal ones stand for another.
+            assert item_id in theirs or hit.rank == pytest.approx(last, abs=1e-6)
+            if item_id in theirs:
+                other = theirs[item_id]
+                assert (hit.item, hit.lexical) == (other.item, other.lexical)
+                assert hit.similarity == pytest.approx(other.similarity, abs=1e-6)
+
+
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@given(
+    n=st.integers(1, 150),
+    angles=st.sampled_from([range(1000), range(1000), range(0, 1000, 50), [0, 500]]),
+    long_share=st.sampled_from([0.0, 0.0, 0.1]),
+    odd_share=st.sampled_from([0.0, 0.05, 0.5]),
+    seed=st.integers(0, 2**16),
+    angle=st.integers(0, 999),
+    k=st.one_of(st.integers(1, 20), st.integers(1, 256)),
+    later_s=st.sampled_from([None, 0.0, 2.0, 10.0]),
+    decayed_s=st.sampled_from([0.0, 0.0, 2 * MONTH_S]),
+    cold=st.sampled_from([None, True, False]),
+)
+def test_the_short_way_finds_what_the_long_one_does(
+    monkeypatch: pytest.MonkeyPatch,
+    n: int,
+    angles: Sequence[int],
+    long_share: float,
+    odd_share: float,
+    seed: int,
+    angle: int,
+    k: int,
+    later_s: float | None,
+    decayed_s: float,
+    cold: bool | None,
+) -> None:
+    """Whatever is expired, to come, over, superseded, equal or long among the best."""
+    world = world_of(n, angles, long_share, odd_share, seed)
+    world.clock.advance(decayed_s)
+    if decayed_s:
+        world.memory.sweep()
+    as_of = None if later_s is None else world.clock() + later_s
+    vector = turned((angle + 0.37) / 999.0 * math.pi)
+
+    short, general, went = outcomes(world, monkeypatch, vector=vector, k=k, as_of=as_of, cold=cold)
+
+    assert_same(short, general)
+    event(f"went the short way: {went}, more than are looked at: {n > k + max(16, k)}")
+
+
+@pytest.mark.parametrize("k", [1, 10, 64, 256])
+@pytest.mark.parametrize("n", [5, 26, 27, 300, 1500, 1999])
+def test_the_short_way_is_the_one_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch, n: int, k: int
+) -> None:
+    """By items of one passage that are in force, however many; values put them in new order."""
+    world = World(MemoryStore(), replace(NO_CELLS, weights=RankWeights(value=0.5)))
+    items = add_vectors(world, clustered(21, n, 9))
+    world.use(*(item.id for item in items[::3]), times=2)
+    world.clock.advance(DAY_S)
+    world.memory.sweep()
+    for query in clustered(22, 5, 9):
+        short, general, went = outcomes(world, monkeypatch, vector=query, k=k)
+
+        assert went
+        assert_same(short, general)
+        assert len(short.hits) == min(n, k)
+        assert is_within(short, world.settings.budget)
+        pool = min(n, k + max(16, k))
+        hot = min(n, world.settings.budget.hot)
+        assert (short.scanned.hot, short.scanned.warm) == (hot, n - hot + pool)
+        assert short.scanned.cold == short.scanned.postings == 0
+
+
+@pytest.mark.parametrize("why", ["expired", "equal", "long", "damaged", "budget"])
+def test_where_the_short_way_ends_the_long_one_is_gone(
+    monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """Any of these may hide an item from the short way that belongs among the best."""
+    settings = NO_CELLS if why != "budget" else replace(NO_CELLS, budget=TIGHT)
+    world = World(MemoryStore(), settings, embedder=WordByWord(dimension=DIMENSION))
+    query = clustered(23, 1, 1)[0]
+    match why:
+        case "expired":
+            add_vectors(world, query[None, :], expires_at=world.clock() + 1.0)
+        case "equal":
+            add_vectors(world, np.stack([query] * 27))
+        case "long":
+            world.add("one two three")
+            query = unit(world.embedder.embed(["one", "two", "three"]).sum(axis=0)[None, :])[0]
+        case "damaged":
+            world.memory.search(vector=query, namespace=ALICE)
+    add_vectors(world, clustered(24, 500, 9))
+    world.clock.advance(1.0)
+    if why == "damaged":
+        monkeypatch.setattr(View, "rows", _without_the_first)
+
+    short, general, went = outcomes(world, monkeypatch, vector=query, k=10)
+
+    assert not went
+    assert short == general
+    assert len(short.hits) == 10
+    assert is_within(short, settings.budget)
+
+
+def _without_the_first(view: View, reader: Reader, keys: list[int]) -> dict[int, Row]:
+    """Return rows, as a store does that lost the first one of all."""
+    return {key: row for key, row in reader.rows(keys).items() if key != keys[0]}
+
+
+def test_no_share_of_the_budget_is_exceeded_on_the_short_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second look counts as warm, though all of what it looks at fits into the hot share."""
+    budget = Budget(hot=1024, warm=256)
+    world = World(MemoryStore(), replace(NO_CELLS, budget=budget))
+    add_vectors(world, clustered(25, 600, 9))
+    ways = []
+    for k in (100, 128, 129, 200):
+        short, general, went = outcomes(world, monkeypatch, vector=clustered(26, 1, 1)[0], k=k)
+
+        assert is_within(short, budget)
+        assert is_within(general, budget)
+        assert len(short.hits) == k
+        assert_same(short, general)
+        ways.append(went)
+    assert ways == [True, True, False, False]
+
+
+# ---------------------------------------------------------------- in full precision
+
+
+def as_stored(world: World, items: Sequence[Item]) -> dict[str, npt.NDArray[np.float64]]:
+    """Return the vector of each item as the store has it, within a hundred thousandth."""
+    with world.store.read() as reader:
+        found = reader.vectors(reader.vector_ids([world.key(item.id) for item in items]))
+    exact = found.matrix.astype(np.float64)
+    return {item.id: row for item, row in zip(items, exact, strict=True)}
+
+
+@pytest.mark.parametrize("has_cells", [False, True])
+@pytest.mark.parametrize("rerank", [0, 64])
+@pytest.mark.parametrize("k", [1, 10, 40, 256])
+def test_no_similarity_is_rough(store: Store, has_cells: bool, rerank: int, k: int) -> None:
+    """By codes they are off by more; also with words, with hot items, and with cells."""
+    wide = replace(SMALL, hot_max=64, rerank=rerank)
+    if not has_cells:
+        wide = replace(wide, cells=NO_CELLS.cells)
+    world = World(store, wide)
+    matrix = clustered(27, 600, 12)
+    contents = [f"{WORDS[i % len(WORDS)]} n{i}" for i in range(len(matrix))]
+    items = world.memory.add_many(
+        [
+            {"content": content, "namespace": ALICE, "vector": vector}
+            for content, vector in zip(contents, matrix, strict=True)
+        ]
+    )
+    world.use(*(item.id for item in items[:40]), times=3)
+    world.memory.sweep()
+    assert (world.row().cells > 0, world.row().hot >= 40) == (has_cells, True)
+    rows = as_stored(world, items)
+    seen = set[str]()
+    for n, query in enumerate(clustered(28, 12, 12)):
+        for text in (None, WORDS[n % len(WORDS)], "unheard of"):
+            for cold in (None, True):
+                hits = world.memory.search(text, vector=query, namespace=ALICE, k=k, cold=cold).hits
+
+                assert len(hits) == k
+                for hit in hits:
+                    exact = float(rows[hit.item.id] @ query.astype(np.float64))
+                    assert hit.similarity == pytest.approx(exact, abs=1e-5)
+                    seen.add(hit.item.tier.name)
+    assert "HOT" in seen
+
+
+def test_what_can_not_be_looked_at_again_does_not_compete(world: World) -> None:
+    """A rough similarity, which may be too high, never puts an item before one seen exactly."""
+    cells = replace(SMALL.cells, probes_warm=60, probes_cold=90)
+    weights = RankWeights(value=0.5)
+    tight = world.another(replace(SMALL, budget=TIGHT, cells=cells, rerank=0, weights=weights))
+    items = add_vectors(world, clustered(29, 400, 3))
+    world.use(*(item.id for item in items[::5]), times=3)
+    rows = as_stored(world, items)
+    for query in clustered(30, 20, 3):
+        result = tight.search(vector=query, namespace=ALICE, k=100, cold=True)
+
+        assert is_within(result, TIGHT)
+        assert len(result.hits) == 100
+        for hit in result.hits:
+            assert hit.similarity == pytest.approx(float(rows[hit.item.id] @ query), abs=1e-5)
+
+
 # ---------------------------------------------------------------- the budget
 
 
@@ -195,6 +473,77 @@ def is_within(result: SearchResult, budget: Budget) -> bool:
         and 0 <= scanned.postings <= budget.postings
         and scanned.total == scanned.hot + scanned.warm + scanned.cold + scanned.postings
     )
+
+
+def distinct_counts(world: World, query: Floats, *, k: int, cold: bool | None) -> tuple[int, int]:
+    """Say what the warm and the cold part of a vector search should count, by sets of ids.
+
+    Each vector counts once, whichever of its two cells leads to it; cells are taken whole, nearest
+    first, while they fit.  The best match must be poor, and no item have several vectors.
+    """
+    settings, turned = world.settings, rotate(query)
+    budget, cells = settings.budget, settings.cells
+    view = View(DIMENSION, budget.hot)
+    with world.store.read() as reader:
+        view.follow(reader, world.row())
+        held = reader.members(reader.cell_ids(world.row().ns_id))
+    assert view.index is not None
+    seen = set[int]()
+
+    def take(cell_ids: list[int], room: int) -> tuple[list[int], int]:
+        taken = 0
+        for place, cell_id in enumerate(cell_ids):
+            new = set(held[cell_id].ids.tolist()) - seen
+            if taken + len(new) > room:
+                return cell_ids[place:], taken
+            seen.update(new)
+            taken += len(new)
+        return [], taken
+
+    reserve = min(max(settings.rerank, 2 * k), budget.warm // 2)
+    first = view.index.probe(turned, cells.probes_cold if cold else cells.probes_warm)
+    asked = first.cell_ids.tolist()
+    warm = len(view.pending) + first.distances
+    in_cold = max(0, warm - (budget.warm - reserve))
+    warm -= in_cold
+    rest, taken = take(asked, budget.warm - reserve - warm)
+    warm += taken
+    if cold is not False:
+        affordable = len(asked) * (budget.cold - in_cold) // first.distances
+        if cold is None and affordable > len(asked):
+            further = view.index.probe(turned, min(affordable, cells.probes_cold))
+            in_cold += further.distances
+            done = asked[: len(asked) - len(rest)]
+            rest = [i for i in further.cell_ids.tolist() if i not in done]
+        in_cold += take(rest, budget.cold - in_cold)[1]
+    seen.update(view.pending.ids.tolist(), view.hot.ids.tolist())
+    # Of the best, a few more than k are scored again.
+    again = min(len(seen), max(k + 16, 2 * k), reserve, budget.warm - warm)
+    return warm + again, in_cold
+
+
+@pytest.mark.parametrize("cold", [False, True, None])
+@pytest.mark.parametrize("budget", [Budget(), HALF_TIGHT, CLOSE], ids=["wide", "half", "close"])
+@pytest.mark.parametrize("probes", [(10, 20), (40, 60)])
+def test_a_vector_that_stands_in_two_cells_is_scored_once(
+    store: Store, cold: bool | None, budget: Budget, probes: tuple[int, int]
+) -> None:
+    """What is counted are the vectors, not their places; also where a search goes on into cold."""
+    cells = replace(SMALL.cells, probes_warm=probes[0], probes_cold=probes[1])
+    world = World(store, replace(SMALL, budget=budget, cells=cells, cold_below=1.0))
+    add_vectors(world, clustered(13, 500, 25))
+    world.clock.advance(MONTH_S)
+    world.memory.sweep()
+    for query in clustered(14, 12, 12):
+        memory = world.another()
+
+        result = memory.search(vector=query, namespace=ALICE, k=4, cold=cold)
+
+        counted = (result.scanned.warm, result.scanned.cold)
+        assert counted == distinct_counts(world, query, k=4, cold=cold)
+        assert is_within(result, budget)
+        assert result.cold_probed == (cold is not False)
+        assert len({hit.item.id for hit in result.hits}) == len(result.hits) == 4
 
 
 @pytest.fixture(scope="module")
@@ -260,16 +609,25 @@ def test_a_large_k_does_not_eat_the_budget(store: Store) -> None:
 def test_items_that_wait_for_their_cell_are_scanned_as_far_as_the_budget_goes(
     store: Store,
 ) -> None:
-    """Beyond that the result says so."""
+    """Into the share of cold ones; beyond that the result says so."""
     settings = replace(SMALL, budget=TIGHT, cells=CellSettings(from_vectors=10**6))
     world = World(store, settings)
-    world.fill(500)
+    # Kept back for a second look are 64.
+    world.fill(3 * 256 - 64)
+    vector = world.embedder.embed(["thing1"])[0]
+    for query in ({"query": "thing1"}, {"vector": vector}):
+        result = world.memory.search(**query, namespace=ALICE)
 
-    result = world.memory.search("thing1", namespace=ALICE)
+        assert (result.complete, result.reason) == (True, "")
+        assert (result.scanned.hot, result.scanned.cold) == (256, 256)
+        assert is_within(result, TIGHT)
+    world.fill(1)
+    for query in ({"query": "thing1"}, {"vector": vector}):
+        result = world.memory.search(**query, namespace=ALICE)
 
-    assert is_within(result, TIGHT)
-    assert (result.complete, result.reason) == (False, "new items are still being indexed")
-    assert len(result.hits) == 10
+        assert (result.complete, result.reason) == (False, "new items are still being indexed")
+        assert is_within(result, TIGHT)
+        assert len(result.hits) == 10
 
 
 def test_long_items_selected_by_a_filter_are_scored_as_far_as_the_budget_goes() -> None:

@@ -39,12 +39,13 @@ def members_of(members: Members) -> dict[int, list[int]]:
 
 def vectors(view: View) -> dict[int, list[float]]:
     """Return the vectors a view holds, by id, to a few digits."""
-    units = np.eye(DIMENSION, dtype=np.float32)
-    columns = [view.pending.scan(unit, 10**6) for unit in units]
-    if not len(columns[0].ids):
-        return {}
-    matrix = np.stack([column.matrix for column in columns], axis=1).round(4)
-    return dict(zip(columns[0].ids.tolist(), matrix.tolist(), strict=True))
+    found = dict[int, list[float]]()
+    for block in (view.pending, view.hot):
+        places = np.arange(len(block))
+        columns = [block.exact(places, unit) for unit in np.eye(DIMENSION, dtype=np.float32)]
+        matrix = np.stack(columns, axis=1).round(4)
+        found |= dict(zip(block.ids.tolist(), matrix.tolist(), strict=True))
+    return found
 
 
 def assert_follows(world: World, follower: MemoryService) -> None:
@@ -274,4 +275,4 @@ def test_the_caches_of_one_namespace_say_nothing_to_another(store: Store) -> Non
 
 def test_adds_are_chunked_by_a_known_number() -> None:
     """The size of a transaction is a promise to whoever waits for the next one."""
-    assert services.ADD_CHUNK == 1000
+    assert services.ADD_CHUNK == 4096

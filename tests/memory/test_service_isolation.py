@@ -7,7 +7,7 @@ import pytest
 
 from amv.memory.item import Claim, Namespace
 from amv.memory.ports import Store
-from amv.memory.search import SearchResult
+from amv.memory.results import SearchResult
 from amv.memory.tiers import Tier
 from amv.stores.memory import MemoryStore
 from amv.stores.sqlite import SqliteStore

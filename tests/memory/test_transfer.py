@@ -465,16 +465,30 @@ def test_a_field_that_can_not_be_kept_is_named_and_nothing_is_written(
     assert world.memory.namespaces() == []
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("id", "namespace", "content", "context", "created_at", "valid_from", "valid_until"),
-        *("expires_at", "source", "source_trust", "claim", "status", "contradicted", "pinned"),
-        *("metadata", "supersedes", "superseded_by", "last_verified_at", "state", "history"),
-        *("state.tier", "state.protection", "state.value_key", "state.half_life_s"),
-        *("state.exposed_count", "state.contributed_count", "embedder", "amv"),
-    ],
-)
+FIELDS = [
+    *("id", "namespace", "content", "context", "created_at", "valid_from", "valid_until"),
+    *("expires_at", "source", "source_trust", "claim", "status", "contradicted", "pinned"),
+    *("metadata", "supersedes", "superseded_by", "last_verified_at", "state", "history"),
+    *("state.tier", "state.protection", "state.value_key", "state.half_life_s"),
+    *("state.exposed_count", "state.contributed_count", "embedder", "amv"),
+]
+
+
+@pytest.mark.parametrize("path", [*FIELDS, "vectors"])
+def test_a_number_too_long_to_be_written_is_no_field(world: World, path: str) -> None:
+    """Python refuses to write it down, so a careless message about it is a ValueError."""
+    other = World(MemoryStore(), clock=world.clock)
+    other.claim("rome", id="x")
+    (data,) = wired(other.memory.export_items(vectors=True))
+
+    for wrong in (10**5000, [10**5000], np.zeros(2)):
+        with pytest.raises(InvalidInput) as caught:
+            world.memory.restore([with_change(data, path, wrong)])
+        assert len(str(caught.value)) < 500
+    assert world.memory.namespaces() == []
+
+
+@pytest.mark.parametrize("path", FIELDS)
 def test_a_missing_field_is_named(world: World, path: str) -> None:
     """A default in its place would be a silent change."""
     data = one(world)

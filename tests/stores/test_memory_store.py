@@ -76,7 +76,7 @@ def test_the_check_finds_what_does_not_agree(
         if sabotage == "lost member":
             writer.remove_members(scene.cell_id, ids(first))
         elif sabotage == "stray member":
-            writer.extend_cell(scene.cell_id, members(hot))
+            writer.extend_cells({scene.cell_id: members(hot)})
         elif sabotage == "orphan vector":
             writer.add_vectors(scene.ns_id, vectors(vector_id(10**6)))
         else:

@@ -86,11 +86,11 @@ def test_vectors_of_two_dimensions_are_not_read_as_one_matrix() -> None:
     st.integers(0, 2**32 - 1),
 )
 def test_members_come_back_exactly(
-    ids: np.ndarray[tuple[int], np.dtype[np.int64]], dimension: int, seed: int
+    ids: np.ndarray[tuple[int], np.dtype[np.int64]], width: int, seed: int
 ) -> None:
-    codes = np.random.default_rng(seed).integers(-127, 128, (len(ids), dimension), np.int8)
+    codes = np.random.default_rng(seed).integers(0, 256, (len(ids), width), np.uint8)
 
-    again = decode_members(encode_members(Members(ids, codes)))
+    again = decode_members(len(ids), encode_members(Members(ids, codes)))
 
     assert again.ids.tolist() == ids.tolist()
     assert again.codes.tolist() == codes.tolist()

@@ -43,8 +43,9 @@ def _fill(writer: Writer) -> None:
     writer.add_history(1, HistoryRow(NOW_S, "edited", "before", Claim("s", "a", 0)))
     writer.add_vectors(1, Vectors(IDS, MATRIX))
     writer.stage_vectors(Vectors(IDS, MATRIX))
-    cell_id = writer.add_cell(1, MATRIX[0], Members(IDS, MATRIX.astype(np.int8)))
-    writer.place(IDS, cell_id)
+    members = Members(IDS, np.arange(8, dtype=np.uint8).reshape(2, 4))
+    cells = [writer.add_cell(1, row, members) for row in MATRIX]
+    writer.place(IDS, np.full((2, 2), cells))
     writer.add_postings(1, [NewPostings(key, {"word": 1}, 1) for key in KEYS])
 
 
@@ -87,6 +88,14 @@ def store(path: Path, damage: str) -> Iterator[SqliteStore]:
         ("vector_data SET data = x'00'", "vectors", lambda r: r.vectors(IDS)),
         ("staged_vector SET data = x''", "staged vectors", lambda r: r.staged(IDS)),
         ("cell_part SET data = x'00'", "parts of cells", lambda r: r.members(np.array([1]))),
+        ("cell_part SET members = 0", "parts of cells", lambda r: r.members(np.array([1]))),
+        ("cell_part SET members = -1", "parts of cells", lambda r: r.members(np.array([1]))),
+        ("cell_part SET members = 1 << 61", "parts of cells", lambda r: r.members(np.array([1]))),
+        (
+            "cell_part SET data = CAST(data || x'00' AS BLOB)",
+            "parts of cells",
+            lambda r: r.members(np.array([1])),
+        ),
         ("cell SET centroid = x'00'", "centroids", lambda r: r.centroids(np.array([1]))),
         ("term SET tail = x'00'", "lists of postings", lambda r: r.postings(1, "word", 9)),
     ],
@@ -148,6 +157,39 @@ def test_what_the_caller_raises_stays_what_it_is(
 )
 def test_what_leads_into_another_namespace_is_reported(store: SqliteStore, problem: str) -> None:
     assert any(problem in line for line in store.check())
+
+
+WIDER = "CAST(data || zeroblob(members) AS BLOB)"
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (f"UPDATE cell_part SET data = {WIDER}", "2 parts of cells whose length is not"),
+        ("UPDATE cell_part SET members = 1", "2 parts of cells whose length is not"),
+        ("UPDATE cell_part SET members = 3", "2 parts of cells whose length is not"),
+        ("DELETE FROM cell_part WHERE id >= 512", "2 vectors that are not in just the cells"),
+        ("UPDATE placement SET second_id = 0", "2 vectors that are not in just the cells"),
+        ("UPDATE placement SET second_id = 1", "4 vectors that are not in just the cells"),
+        ("UPDATE placement SET second_id = 7", "2 vectors placed in cells that are gone"),
+        ("DELETE FROM cell WHERE cell_id = 2", "2 vectors placed in cells that are gone"),
+    ],
+)
+def test_what_cells_hold_is_compared_with_where_vectors_are(
+    store: SqliteStore, problem: str
+) -> None:
+    """Both cells of each, and whether there is a code for each member."""
+    assert any(problem in line for line in store.check())
+
+
+@pytest.mark.parametrize("damage", [f"UPDATE cell_part SET data = {WIDER} WHERE id < 512"])
+def test_a_cell_is_not_extended_by_codes_of_another_width(store: SqliteStore) -> None:
+    """Those put together would be cut up at the wrong places."""
+    members = Members(IDS, np.arange(8, dtype=np.uint8).reshape(2, 4))
+    store.write(lambda writer: writer.extend_cells({1: members}))
+
+    with pytest.raises(StoreError, match="several dimensions"), store.read() as reader:
+        reader.members(np.array([1]))
 
 
 @pytest.mark.parametrize(

@@ -153,42 +153,49 @@ def test_the_cleaning_of_pages_is_what_makes_it_so(path: Path) -> None:
     assert left
 
 
-def test_a_vector_and_its_code_in_a_cell_are_gone(store: SqliteStore, path: Path) -> None:
-    """Vectors can be turned back into text, near enough."""
+def test_a_vector_and_its_code_in_both_cells_are_gone(store: SqliteStore, path: Path) -> None:
+    """Vectors can be turned back into text, near enough; so can codes, and ids tell of an item."""
     rng = np.random.default_rng(3)
     count, dimension = 60, 64
-    ids = np.arange(1, count + 1, dtype=np.int64) * PASSAGES_MAX
+    # As bytes, these ids stand nowhere but in cells.
+    ids = (np.arange(count, dtype=np.int64) + 0x5A5A5A5A) * PASSAGES_MAX
     matrix = rng.normal(size=(count, dimension)).astype(np.float32)
-    codes = rng.integers(-127, 128, (count, dimension), np.int8)
+    codes = rng.integers(0, 256, (count, dimension // 2), np.uint8)
 
-    def add(writer: Writer) -> int:
+    def add(writer: Writer) -> tuple[int, int]:
         ns_id = writer.create_namespace(("a",), 1.0).ns_id
         writer.add_vectors(ns_id, Vectors(ids, matrix))
         writer.stage_vectors(Vectors(ids, matrix))
-        cell_id = writer.add_cell(ns_id, matrix[0], Members(ids[:50], codes[:50]))
+        first = writer.add_cell(ns_id, matrix[0], Members(ids[:50], codes[:50]))
+        second = writer.add_cell(ns_id, matrix[1], Members(ids[:0], codes[:0]))
         for i in range(50, count):
-            writer.extend_cell(cell_id, Members(ids[i : i + 1], codes[i : i + 1]))
-        writer.place(ids, cell_id)
-        return cell_id
+            writer.extend_cells({first: Members(ids[i : i + 1], codes[i : i + 1])})
+        for i in range(0, count, 4):
+            writer.extend_cells({second: Members(ids[i : i + 4], codes[i : i + 4])})
+        writer.place(ids, np.full((count, 2), (first, second)))
+        return first, second
 
-    cell_id = store.write(add)
+    cells = store.write(add)
     with store.read() as reader:
         whole = reader.execute("SELECT data FROM vector_data")  # type: ignore[attr-defined]
         encoded = [data[8:60] for (data,) in whole]
     assert store.erase()
     before = stored_bytes(path)
-    assert all(code.tobytes() in before for code in codes)
+    assert {before.count(code.tobytes()) for code in codes} == {2}
+    assert {before.count(one.tobytes()) for one in ids} == {2}
     assert all(data in before for data in encoded)
 
     def remove(writer: Writer) -> None:
-        writer.remove_members(cell_id, ids[::2])
+        for cell_id in cells:
+            writer.remove_members(cell_id, ids[::2])
         writer.drop_vectors(ids[::2])
 
     store.write(remove)
 
     assert store.erase()
     after = stored_bytes(path)
-    assert [i for i in range(count) if codes[i].tobytes() in after] == list(range(1, count, 2))
+    assert [after.count(code.tobytes()) for code in codes] == [0, 2] * (count // 2)
+    assert [after.count(one.tobytes()) for one in ids] == [0, 2] * (count // 2)
     assert [i for i in range(count) if encoded[i] in after] == list(range(1, count, 2))
 
 

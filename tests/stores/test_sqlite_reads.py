@@ -59,8 +59,8 @@ def plan(connection: apsw.Connection, statement: str) -> list[str]:
     return [str(row[3]) for row in found]
 
 
-WHOLE = (SELECT_ROWS, SELECT_NAMESPACES)
-"""What is narrowed down by those who use it, or meant to list all namespaces."""
+WHOLE = (SELECT_ROWS, SELECT_NAMESPACES, reader._KEYS)
+"""What is narrowed down by those who use it, or meant to list all namespaces or keys."""
 
 
 @pytest.mark.parametrize("module", [reader, writer, filters_sql, postings])

@@ -15,7 +15,7 @@ import typer
 import typer.main
 
 import amv
-from amv.cli import items, output, transfer, upkeep
+from amv.cli import items, output, serving, transfer, upkeep
 from amv.cli.session import Session
 from amv.errors import AmvError
 
@@ -39,6 +39,8 @@ app.command("import")(transfer.import_items)
 app.command("export")(transfer.export_items)
 app.command("reembed")(upkeep.reembed)
 app.command("doctor")(upkeep.doctor)
+app.command("serve")(serving.serve)
+app.add_typer(serving.keys, name="keys")
 
 BEFORE_THE_COMMAND = ("--db", "--embedder", "--log-level")
 TAKING_TEXT = ("amv add", "amv search", "amv context")

@@ -12,8 +12,7 @@ from amv.errors import ItemNotFound
 
 if TYPE_CHECKING:
     from amv.memory.item import Item
-    from amv.memory.results import HistoryEntry
-    from amv.memory.search import SearchResult
+    from amv.memory.results import HistoryEntry, SearchResult
 
 LIST_PAGE = 1000
 """How many items `list --all` reads at a time."""

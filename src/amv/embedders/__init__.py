@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from amv.errors import InvalidInput
+from amv.memory.checks import shown
 
 if TYPE_CHECKING:
     from amv.memory.ports import Embedder
@@ -39,6 +40,8 @@ def load(name: str) -> "Embedder":
     >>> load("hashing:64").id
     'hashing-64'
     """
+    if not isinstance(name, str):
+        raise InvalidInput(f"need the name of an embedder, {' or '.join(NAMES)}, got {shown(name)}")
     if name == "minilm":
         from amv.embedders.minilm import MiniLM
 
@@ -47,4 +50,4 @@ def load(name: str) -> "Embedder":
         from amv.embedders.hashing import Hashing
 
         return Hashing(dimension=int(match[1])) if match[1] else Hashing()
-    raise InvalidInput(f"need an embedder that exists, {' or '.join(NAMES)}, got {name!r}")
+    raise InvalidInput(f"need an embedder that exists, {' or '.join(NAMES)}, got {shown(name)}")

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from amv.embedders.passages import split
 from amv.errors import InvalidInput
+from amv.memory.checks import shown
 
 DIMENSION_MIN = 8
 DIMENSION_MAX = 4096
@@ -32,9 +33,10 @@ class Hashing:
     """An embedder that hashes words.  It keeps no state."""
 
     def __init__(self, *, dimension: int = 256) -> None:
-        if not DIMENSION_MIN <= dimension <= DIMENSION_MAX:
+        is_integer = isinstance(dimension, int) and not isinstance(dimension, bool)
+        if not (is_integer and DIMENSION_MIN <= dimension <= DIMENSION_MAX):
             raise InvalidInput(
-                f"need a dimension of {DIMENSION_MIN} to {DIMENSION_MAX}, got {dimension!r}"
+                f"need a dimension of {DIMENSION_MIN} to {DIMENSION_MAX}, got {shown(dimension)}"
             )
         self._dimension = dimension
 

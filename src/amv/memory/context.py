@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from amv.errors import InvalidInput
+from amv.memory.checks import shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ def pack(
         InvalidInput: when *token_budget* is below 1.
     """
     if not token_budget >= 1:
-        raise InvalidInput(f"need a token budget of at least 1, got {token_budget!r}")
+        raise InvalidInput(f"need a token budget of at least 1, got {shown(token_budget)}")
     packed = Packed(text="", item_ids=(), tokens=0)
     for entry in entries:
         block = _block(entry)

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from amv.memory import lexical
+from amv.memory.cells import rotate
 from amv.memory.item import Namespace, Protection, Row, State, Status
 from amv.memory.ports import (
     PASSAGES_MAX,
     PENDING,
     Change,
+    Floats,
     Ids,
     NamespaceRow,
     NewPostings,
@@ -25,6 +27,9 @@ from amv.memory.ports import (
 from amv.memory.settings import MemorySettings
 from amv.memory.tiers import Tier, next_tier
 from amv.memory.value import ValueModel, crossing_s, value_at, value_key
+
+COPY = 0.95
+"""A centroid that is as similar to a vector as this is taken for a copy of it."""
 
 
 def model_of(row: NamespaceRow, model: ValueModel) -> ValueModel:
@@ -166,28 +171,71 @@ class Edit:
     def take_vectors(self, ids: Ids, *, keep: bool) -> None:
         """Take vectors out of their cells; keep them for searches of the past, or drop them."""
         by_cell: dict[int, list[int]] = {}
-        for vector_id, cell_id in self.tx.placements(ids).items():
-            by_cell.setdefault(cell_id, []).append(vector_id)
+        places = self.tx.placements(ids)
+        first = [place.cell_id for place in places.values()]
+        self.add_to_totals(
+            vectors=-sum(cell_id >= PENDING for cell_id in first),
+            pending=-sum(cell_id == PENDING for cell_id in first),
+        )
+        for vector_id, place in places.items():
+            for cell_id in place:
+                if cell_id > PENDING:
+                    by_cell.setdefault(cell_id, []).append(vector_id)
         for cell_id, members in by_cell.items():
-            if cell_id < PENDING:
-                continue
-            self.add_to_totals(vectors=-len(members))
-            if cell_id == PENDING:
-                self.add_to_totals(pending=-len(members))
-                continue
-            self.tx.remove_members(cell_id, np.asarray(members, dtype=np.int64))
-            if len(self.tx.members(np.asarray([cell_id], dtype=np.int64))[cell_id].ids):
-                self.change.cells_touched.append(cell_id)
-            else:
-                self.drop_cell(cell_id)
-                # The centroid of a cell of one is its vector: no copy of it may stay behind.
-                self.tx.put_cell_snapshot(self.row.ns_id, None)
-                self.add_to_totals(cells_changed=max(1, self.row.cells))
+            self._take_from(cell_id, np.asarray(members, dtype=np.int64))
         self.change.vectors_out += ids.tolist()
         if keep:
             self.tx.retire_vectors(ids)
         else:
             self.tx.drop_vectors(ids)
+
+    def _take_from(self, cell_id: int, gone: Ids) -> None:
+        """Take members out of a cell, and drop it where its centroid is a copy of one of them.
+
+        The centroid of a cell that began with one vector is that vector: no copy
+        of it may stay behind, unless it is as much that of another one, which stays.
+        """
+        cell_ids = np.asarray([cell_id], dtype=np.int64)
+        self.tx.remove_members(cell_id, gone)
+        held = self.tx.members(cell_ids).get(cell_id)
+        if held is None:
+            # The store is damaged, which must not keep an item from being forgotten.
+            return
+        centroid = self.tx.centroids(cell_ids).matrix[0]
+        is_copy = self._closest(centroid, gone) > COPY >= self._closest(centroid, held.ids)
+        if len(held.ids) and not is_copy:
+            self.change.cells_touched.append(cell_id)
+            return
+        self._leave(cell_id, held.ids)
+        self.drop_cell(cell_id)
+        self.drop_snapshot()
+
+    def drop_snapshot(self) -> None:
+        """Remove the saved index over centroids; the next drain saves it anew."""
+        self.tx.put_cell_snapshot(self.row.ns_id, None)
+        self.add_to_totals(cells_changed=max(1, self.row.cells))
+
+    def _closest(self, centroid: Floats, ids: Ids) -> float:
+        """Return the similarity of a centroid and that of these vectors which is most like it."""
+        matrix = rotate(self.tx.vectors(ids).matrix)
+        if matrix.shape[1:] != centroid.shape:
+            return -1.0
+        return float((matrix @ centroid).max())
+
+    def _leave(self, cell_id: int, ids: Ids) -> None:
+        """Have vectors be in their other cell only; those that have no other are pending again."""
+        places = self.tx.placements(ids)
+        others = [
+            place.second_id if place.cell_id == cell_id else place.cell_id
+            for place in places.values()
+        ]
+        self.tx.place(
+            np.asarray(list(places), dtype=np.int64),
+            np.asarray([(other, PENDING) for other in others], dtype=np.int64),
+        )
+        waiting = [i for i, other in zip(places, others, strict=True) if other == PENDING]
+        self.change.vectors_in += waiting
+        self.add_to_totals(pending=len(waiting))
 
     def drop_cell(self, cell_id: int) -> None:
         """Remove a cell; its members must be elsewhere by now."""

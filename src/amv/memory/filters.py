@@ -22,10 +22,10 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from reprlib import repr as shown
 from typing import Literal
 
 from amv.errors import InvalidInput
+from amv.memory.checks import shown
 from amv.memory.item import check_text
 
 MAX_FILTER_DEPTH = 16
@@ -216,7 +216,9 @@ class _Parser:
         if not isinstance(value, Mapping):
             return self._compare(path, "eq", value)
         if not value:
-            raise InvalidInput(f"need an operator for {path!r}, got {{}}; use one of {_OPERATORS}")
+            raise InvalidInput(
+                f"need an operator for {shown(path)}, got {{}}; use one of {_OPERATORS}"
+            )
         compared = tuple(self._compare(path, op, operand) for op, operand in value.items())
         return compared[0] if len(compared) == 1 else self._counted(And(compared))
 

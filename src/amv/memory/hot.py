@@ -12,10 +12,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
+import numkong
 import numpy as np
 
 from amv.errors import StoreError
-from amv.memory.cells import CentroidIndex
+from amv.memory.cells import CentroidIndex, code_width
 from amv.memory.item import Namespace, Row
 from amv.memory.ports import (
     PENDING,
@@ -41,16 +42,22 @@ class IndexDamaged(StoreError):
 
 
 class Block:
-    """Vectors in one contiguous piece, dimension-major, so that a scan is one product.
+    """Vectors in RAM, scanned whole: as int8 codes first, the best again in full precision.
 
-    Order is arbitrary: a removed vector's place is taken by the last one.
+    A code is round(127 x / max|x|), a quarter of the bytes to read.  Order is
+    arbitrary: a removed vector's place is taken by the last one.
     """
 
     def __init__(self, dimension: int) -> None:
         self._dimension = dimension
-        self._columns: Floats = np.empty((dimension, 0), dtype=np.float32)
-        self._ids: Ids = np.empty(0, dtype=np.int64)
         self._place: dict[int, int] = {}
+        self._allocate(0)
+
+    def _allocate(self, capacity: int) -> None:
+        self._rows: Floats = np.empty((capacity, self._dimension), dtype=np.float32)
+        self._codes = np.empty((capacity, self._dimension), dtype=np.int8)
+        self._scales: Floats = np.empty(capacity, dtype=np.float32)
+        self._ids: Ids = np.empty(capacity, dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._place)
@@ -66,12 +73,33 @@ class Block:
     @property
     def size_bytes(self) -> int:
         """Memory the vectors take."""
-        return self._columns.nbytes
+        return self._rows.nbytes + self._codes.nbytes + self._scales.nbytes + self._ids.nbytes
 
-    def scan(self, query: Floats, limit: int) -> Vectors:
-        """Return ids and dot products with *query*, of shape (d,), of at most *limit* vectors."""
+    def scan(self, query: Floats, limit: int) -> Floats:
+        """Return rough dot products with *query*, of shape (d,), of at most *limit* vectors.
+
+        They are in the order of `ids`, and off by about a thousandth; by a hundredth
+        where few of a vector's numbers are much larger than all others.
+        """
         n = min(len(self), limit)
-        return Vectors(self._ids[:n].copy(), query @ self._columns[:, :n])
+        if not n:
+            return np.empty(0, dtype=np.float32)
+        peak = float(np.abs(query).max()) or 1.0
+        code = np.rint(query * (127.0 / peak)).astype(np.int8)[None, :]
+        products = numkong.cdist(code, self._codes[:n], metric="dot")
+        rough = np.asarray(products, dtype=np.float32).reshape(-1)
+        rough *= self._scales[:n] * np.float32(peak / 127.0)
+        return rough
+
+    def exact(self, places: Ids, query: Floats) -> Floats:
+        """Return the dot products of *query* with the vectors at *places*, as `ids` has them."""
+        products: Floats = self._rows[places] @ query
+        return products
+
+    def places(self, vector_ids: Ids) -> Ids:
+        """Return where vectors stand in `ids`; -1 for those that are not in here."""
+        known = self._place
+        return np.asarray([known.get(i, -1) for i in vector_ids.tolist()], dtype=np.int64)
 
     def add(self, vectors: Vectors) -> None:
         """Add vectors whose ids are not in here yet."""
@@ -83,20 +111,22 @@ class Block:
                 f"a stored vector has {vectors.matrix.shape[1]} dimensions, needed "
                 f"{self._dimension}: the store is damaged; run `amv doctor`"
             )
-        if n + more > self._columns.shape[1]:
-            self._grow(max(_BLOCK_MIN, n + more, 2 * n))
-        self._columns[:, n : n + more] = vectors.matrix.T
-        self._ids[n : n + more] = vectors.ids
+        if n + more > len(self._ids):
+            self._grow(max(_BLOCK_MIN, n + more, 3 * n // 2))
+        new = slice(n, n + more)
+        peak = np.maximum(np.abs(vectors.matrix).max(axis=1), np.float32(1e-12))
+        self._rows[new] = vectors.matrix
+        self._codes[new] = np.rint(vectors.matrix * (np.float32(127.0) / peak)[:, None])
+        self._scales[new] = peak / np.float32(127.0)
+        self._ids[new] = vectors.ids
         for offset, vector_id in enumerate(vectors.ids.tolist()):
             self._place[vector_id] = n + offset
 
     def _grow(self, capacity: int) -> None:
-        n = len(self)
-        columns = np.empty((self._dimension, capacity), dtype=np.float32)
-        columns[:, :n] = self._columns[:, :n]
-        ids = np.empty(capacity, dtype=np.int64)
-        ids[:n] = self._ids[:n]
-        self._columns, self._ids = columns, ids
+        n, rows, codes, scales, ids = len(self), self._rows, self._codes, self._scales, self._ids
+        self._allocate(capacity)
+        self._rows[:n], self._codes[:n] = rows[:n], codes[:n]
+        self._scales[:n], self._ids[:n] = scales[:n], ids[:n]
 
     def remove(self, vector_ids: Iterable[int]) -> None:
         """Remove vectors; ids that are not in here are passed over."""
@@ -106,18 +136,21 @@ class Block:
                 continue
             last = len(self._place)
             if place != last:
-                self._columns[:, place] = self._columns[:, last]
-                moved = int(self._ids[last])
-                self._ids[place] = moved
-                self._place[moved] = place
+                self._rows[place], self._codes[place] = self._rows[last], self._codes[last]
+                self._scales[place], self._ids[place] = self._scales[last], self._ids[last]
+                self._place[int(self._ids[place])] = place
 
     def clear(self) -> None:
         """Remove everything and free the memory."""
-        self.__init__(self._dimension)  # type: ignore[misc]
+        self._place.clear()
+        self._allocate(0)
 
 
 class View:
     """One namespace in RAM, as of `version`.
+
+    While a namespace has no cells all its vectors are pending, hot ones among
+    them, and `hot` is empty.
 
     Take `lock` first and open the snapshot while holding it: then every
     snapshot is at least as new as the view, and nothing stale is cached.  *check*
@@ -150,6 +183,11 @@ class View:
         """Memory this view takes, rows left out."""
         index_bytes = 0 if self.index is None else self.index.size_bytes
         return self.hot.size_bytes + self.pending.size_bytes + self._cells_bytes + index_bytes
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the view is loaded and its namespace has no cells: all vectors are here."""
+        return self.version >= 0 and self.index is None
 
     def follow(self, reader: Reader, row: NamespaceRow) -> None:
         """Bring the view to the state *reader* sees; *row* is the namespace there."""
@@ -184,10 +222,10 @@ class View:
                 f"the index of namespace {row.name!r} lacks {row.pending - len(pending)} waiting "
                 f"vectors and {row.cells - len(cells)} cells; `amv doctor --rebuild` makes it anew"
             )
-        self._add_hot(reader, reader.hot_keys(row.ns_id))
         self.pending.add(reader.vectors(pending))
         if row.cells:
             self.index = load_index(reader, row.ns_id, self._dimension)
+            self._add_hot(reader, reader.hot_keys(row.ns_id))
         self.ns_id, self.version = row.ns_id, row.version
 
     def _add_hot(self, reader: Reader, keys: Iterable[int]) -> None:
@@ -195,7 +233,11 @@ class View:
         wanted = reader.vector_ids(list(keys))
         placed = reader.placements(wanted)
         # Hot items with more passages than fit are still reached through their cells.
-        fresh = [i for i in wanted.tolist() if placed.get(i, -1) >= PENDING and i not in self.hot]
+        fresh = [
+            i
+            for i in wanted.tolist()
+            if i in placed and placed[i].cell_id >= PENDING and i not in self.hot
+        ]
         self.hot.add(reader.vectors(np.asarray(fresh[:room], dtype=np.int64)))
 
     def _drop_stale(self, change: Change) -> None:
@@ -215,17 +257,19 @@ class View:
         if arrived:
             # What came and went again is not pending any more: ask for what is.
             now = reader.placements(np.asarray(sorted(arrived), dtype=np.int64))
-            fresh = [i for i, cell in now.items() if cell == PENDING and i not in self.pending]
+            fresh = [i for i, p in now.items() if p.cell_id == PENDING and i not in self.pending]
             self.pending.add(reader.vectors(np.asarray(sorted(fresh), dtype=np.int64)))
         hot_in = {key for change in changes for key in change.hot_in}
-        if hot_in:
+        if hot_in and self.index is not None:
             self._add_hot(reader, hot_in & set(reader.hot_keys(row.ns_id)))
         cells_out = {i for change in changes for i in change.cells_out}
         cells_in = {i for change in changes for i in change.cells_in} - cells_out
         if not row.cells:
             self.index = None
+            self.hot.clear()
         elif self.index is None:
             self.index = load_index(reader, row.ns_id, self._dimension)
+            self._add_hot(reader, reader.hot_keys(row.ns_id))
         elif cells_in or cells_out:
             known = self.index.ids()
             self.index.remove(np.asarray(sorted(cells_out & known), dtype=np.int64))
@@ -242,6 +286,12 @@ class View:
         missing = [i for i in cell_ids.tolist() if i not in self._cells]
         if missing:
             for cell_id, members in reader.members(np.asarray(missing, dtype=np.int64)).items():
+                if members.codes.shape[1] != code_width(self._dimension):
+                    raise StoreError(
+                        f"the codes of cell {cell_id} have {members.codes.shape[1]} bytes, needed "
+                        f"{code_width(self._dimension)}: the store is damaged; "
+                        "run `amv doctor --rebuild`"
+                    )
                 self._cells[cell_id] = members
                 self._cells_bytes += members.codes.nbytes + members.ids.nbytes
         found = []
@@ -307,6 +357,10 @@ class Views:
                 view = self._views[namespace] = self._make()
             self._views.move_to_end(namespace)
             return view
+
+    def peek(self, namespace: Namespace) -> View | None:
+        """Return the view of a namespace if there is one."""
+        return self._views.get(namespace)
 
     def drop(self, namespace: Namespace) -> None:
         """Forget the view of a namespace."""

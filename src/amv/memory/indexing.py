@@ -1,16 +1,16 @@
 """Putting vectors into cells, off the search's path.
 
 New vectors wait outside the cells and are scanned exactly.  When too many
-wait, whoever added the last one puts them away: each joins its nearest cell,
-and cells that have grown too large are split.  What takes long, finding the
-nearest cells, happens on a snapshot before the transaction begins; inside it,
+wait, whoever added the last one puts them away: each joins its two cells, and
+cells that have grown too large are split.  What takes long, finding the nearest
+cells, happens on a snapshot before the transaction begins; inside it,
 what another process has moved in the meantime is left for the next time.
 """
 
 import numpy as np
 
-from amv.memory.cells import directions, divide, quantise, unit
-from amv.memory.edit import Edit
+from amv.memory.cells import CentroidIndex, directions, divide, quantise, rotate, unit
+from amv.memory.edit import COPY, Edit
 from amv.memory.hot import View
 from amv.memory.item import Namespace
 from amv.memory.ports import PENDING, Floats, Ids, Members, NamespaceRow, Store, Vectors, Writer
@@ -50,10 +50,11 @@ def drain(
         if row is None or not is_due(row, settings.cells):
             return 0
         view.follow(reader, row)
-        waiting = reader.vectors(reader.pending_ids(row.ns_id)[:DRAIN_MAX])
-        nearest = view.index.nearest(waiting.matrix) if view.index is not None else None
+        found = reader.vectors(reader.pending_ids(row.ns_id)[:DRAIN_MAX])
+        waiting = Vectors(found.ids, rotate(found.matrix))
+        spots = view.index.nearest(waiting.matrix) if view.index is not None else None
     drained: int = store.write(
-        lambda tx: _place(_edit(tx, row.ns_id, settings, now_s), row.version, waiting, nearest)
+        lambda tx: _place(_edit(tx, row.ns_id, settings, now_s), row.version, waiting, spots)
     )
     return drained
 
@@ -64,67 +65,94 @@ def _edit(tx: Writer, ns_id: int, settings: MemorySettings, now_s: float) -> Edi
     return None if row is None else Edit(tx, row, settings, now_s)
 
 
-def _place(edit: Edit | None, version: int, waiting: Vectors, nearest: Ids | None) -> int:
+def _place(edit: Edit | None, version: int, waiting: Vectors, spots: Ids | None) -> int:
     if edit is None:
         return 0
-    placements = edit.tx.placements(waiting.ids)
-    still = np.asarray([placements.get(i) == PENDING for i in waiting.ids.tolist()], dtype=bool)
+    places = edit.tx.placements(waiting.ids)
+    still = np.asarray(
+        [i in places and places[i].cell_id == PENDING for i in waiting.ids.tolist()], dtype=bool
+    )
     ids, matrix = waiting.ids[still], waiting.matrix[still]
-    if not len(ids):
-        return 0
     if edit.row.version != version:
         # An item may have got other content, and with it another vector under the same id.
-        matrix = edit.tx.vectors(ids).matrix
-    if nearest is None:
-        if edit.row.cells:
-            return 0
-        _add_cells(edit, ids, matrix)
-        placed = len(ids)
+        matrix = rotate(edit.tx.vectors(ids).matrix.reshape(matrix.shape))
+    if spots is None:
+        spots = _first_cells(edit, matrix) if len(ids) and not edit.row.cells else None
     else:
-        placed = _extend(edit, ids, matrix, nearest[still])
+        spots = spots[still]
+    if not len(ids) or spots is None:
+        return 0
+    placed = _put(edit, ids, matrix, spots)
     edit.add_to_totals(pending=-placed)
     edit.close()
     return placed
 
 
-def _add_cells(edit: Edit, ids: Ids, matrix: Floats) -> None:
-    """Divide vectors among new cells."""
+def _first_cells(edit: Edit, matrix: Floats) -> Ids:
+    """Make a namespace's first cells; return which two each vector belongs in."""
     cells = edit.settings.cells
-    codes = quantise(matrix)
     groups = divide(matrix, target=cells.target, limit=cells.split_above)
-    for group in groups:
-        centroid = unit(matrix[group].mean(axis=0, keepdims=True))[0]
-        cell_id = edit.tx.add_cell(edit.row.ns_id, centroid, Members(ids[group], codes[group]))
-        edit.tx.place(ids[group], cell_id)
-        edit.change.cells_in.append(cell_id)
+    centroids = np.concatenate([unit(matrix[g].mean(axis=0, keepdims=True)) for g in groups])
+    index = CentroidIndex(matrix.shape[1])
+    index.add(np.arange(1, len(groups) + 1), centroids)
+    chosen = index.nearest(matrix)
+    nothing = Members(np.zeros(0, dtype=np.int64), quantise(matrix[:0]))
+    cell_ids = np.zeros(len(groups) + 1, dtype=np.int64)
+    # Of groups of equal vectors one gets them all; a cell of the others would stay empty.
+    for place in np.unique(chosen[chosen > 0]).tolist():
+        cell_ids[place] = _add_cell(edit, centroids[place - 1], nothing)
+    spots: Ids = cell_ids[chosen]
+    return spots
+
+
+def _put(edit: Edit, ids: Ids, matrix: Floats, spots: Ids) -> int:
+    """Put each vector into its two cells, and split the cells that have grown too large."""
+    sizes = edit.tx.cell_sizes(np.unique(spots[spots > 0]))
+    there = np.isin(spots, np.asarray([0, *sizes], dtype=np.int64)).all(axis=1)
+    if not there.any():
+        return 0
+    ids, codes, spots = ids[there], quantise(matrix[there]), spots[there]
+    edit.tx.place(ids, spots)
     edit.change.placed += ids.tolist()
-    edit.add_to_totals(cells=len(groups), cells_changed=len(groups))
+    # A vector stands twice in what follows, as row n and as row n + len(ids).
+    cell_ids = spots.T.reshape(-1)
+    order = np.argsort(cell_ids, kind="stable")[np.count_nonzero(cell_ids == 0) :]
+    starts = np.flatnonzero(np.diff(cell_ids[order], prepend=0))
+    groups = {
+        int(cell_ids[group[0]]): Members(ids[group % len(ids)], codes[group % len(ids)])
+        for group in np.split(order, starts[1:])
+    }
+    edit.tx.extend_cells(groups)
+    for cell_id, members in groups.items():
+        if sizes[cell_id] + len(members.ids) > edit.settings.cells.split_above:
+            _split(edit, cell_id, matrix.shape[1])
+        else:
+            edit.change.cells_touched.append(cell_id)
+    return len(ids)
 
 
-def _extend(edit: Edit, ids: Ids, matrix: Floats, nearest: Ids) -> int:
-    """Add each vector to its cell, and split the cells that have grown too large."""
-    order = np.argsort(nearest, kind="stable")
-    starts = np.flatnonzero(np.r_[True, np.diff(nearest[order]) != 0])
-    groups = np.split(order, starts[1:])
-    cell_ids = nearest[order[starts]]
-    present = edit.tx.members(cell_ids)
-    codes = quantise(matrix)
-    placed = 0
-    for cell_id, group in zip(cell_ids.tolist(), groups, strict=True):
-        members = present.get(cell_id)
-        if members is None:
-            continue
-        placed += len(group)
-        if len(members.ids) + len(group) > edit.settings.cells.split_above:
-            everything = np.concatenate([members.ids, ids[group]])
-            edit.drop_cell(cell_id)
-            _add_cells(edit, everything, np.concatenate([directions(members.codes), matrix[group]]))
-            continue
-        edit.tx.extend_cell(cell_id, Members(ids[group], codes[group]))
-        edit.tx.place(ids[group], cell_id)
-        edit.change.cells_touched.append(cell_id)
-        edit.change.placed += ids[group].tolist()
-    return placed
+def _split(edit: Edit, cell_id: int, dimension: int) -> None:
+    """Divide the members of a cell among new ones; each stays in its other cell."""
+    cells = edit.settings.cells
+    ids, codes = edit.tx.members(np.asarray([cell_id]))[cell_id]
+    matrix = directions(codes, dimension)
+    centroid = edit.tx.centroids(np.asarray([cell_id])).matrix[0]
+    if (matrix @ centroid > COPY).any():
+        # The saved index would keep what may be the vector of an item, also once that one, and
+        # others that say the same, are forgotten: none of them is in this cell any more then.
+        edit.drop_snapshot()
+    edit.drop_cell(cell_id)
+    for group in divide(matrix, target=cells.target, limit=cells.split_above):
+        centroid = unit(matrix[group].mean(axis=0, keepdims=True))[0]
+        new_id = _add_cell(edit, centroid, Members(ids[group], codes[group]))
+        edit.tx.move_vectors(ids[group], cell_id, new_id)
+
+
+def _add_cell(edit: Edit, centroid: Floats, members: Members) -> int:
+    cell_id = edit.tx.add_cell(edit.row.ns_id, centroid, members)
+    edit.change.cells_in.append(cell_id)
+    edit.add_to_totals(cells=1, cells_changed=1)
+    return cell_id
 
 
 def save_index(

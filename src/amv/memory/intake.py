@@ -6,15 +6,18 @@ all texts are embedded together.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from amv.errors import DimensionMismatch, EmbedderError, InvalidInput
+from amv.errors import AmvError, DimensionMismatch, EmbedderError, InvalidInput
 from amv.memory import filters, lexical
+from amv.memory.checks import check_flag, shown
 from amv.memory.edit import indexed_text
 from amv.memory.item import (
     Claim,
@@ -96,9 +99,9 @@ class Intake:
         """Return a checked request, or raise InvalidInput saying what is wrong with it."""
         if not isinstance(fields, Mapping):
             raise InvalidInput(f"an item is a mapping of fields, got {type(fields).__name__}")
-        if unknown := sorted(fields.keys() - _ADD_KEYS):
+        if unknown := sorted(map(shown, fields.keys() - _ADD_KEYS)):
             raise InvalidInput(
-                f"unknown field {unknown[0]!r}; an item has {', '.join(sorted(_ADD_KEYS))}"
+                f"unknown field {unknown[0]}; an item has {', '.join(sorted(_ADD_KEYS))}"
             )
         if fields.get("namespace") is None:
             raise InvalidInput("namespace is needed: whose memory this is, such as ('alice',)")
@@ -106,9 +109,6 @@ class Intake:
         claim, source, item_id = fields.get("claim"), fields.get("source"), fields.get("id")
         if claim is not None and not isinstance(claim, Claim):
             raise InvalidInput(f"claim must be an amv.Claim, got {type(claim).__name__}")
-        pinned = fields.get("pinned", False)
-        if not isinstance(pinned, bool):
-            raise InvalidInput(f"pinned must be True or False, got {pinned!r}")
         valid_from_s = check_time(fields.get("valid_from"), "valid_from")
         valid_until_s = check_time(fields.get("valid_until"), "valid_until")
         check_interval(now_s if valid_from_s is None else valid_from_s, valid_until_s)
@@ -125,16 +125,16 @@ class Intake:
             valid_from_s=valid_from_s,
             valid_until_s=valid_until_s,
             expires_s=check_time(fields.get("expires_at"), "expires_at"),
-            pinned=pinned,
+            pinned=check_flag(fields.get("pinned", False), "pinned"),
             vector=None if vector is None else self.check_vector(vector),
         )
 
     def check_changes(self, fields: Mapping[str, object]) -> dict[str, Any]:
         """Return checked changes to an item, under their names in a `Row`."""
         known = _CHANGE_KEYS
-        if unknown := sorted(fields.keys() - known):
+        if unknown := sorted(map(shown, fields.keys() - known)):
             raise InvalidInput(
-                f"{unknown[0]!r} can't be changed; update takes {', '.join(sorted(known))}"
+                f"{unknown[0]} can't be changed; update takes {', '.join(sorted(known))}"
             )
         if not fields:
             raise InvalidInput(f"update needs one of {', '.join(sorted(known))}")
@@ -153,7 +153,7 @@ class Intake:
         """Return a vector scaled to unit length, of shape (dimension,)."""
         try:
             array = np.asarray(vector, dtype=np.float64)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InvalidInput(f"a vector must hold numbers only: {error}") from error
         wanted = self._embedder.dimension
         if array.shape != (wanted,):
@@ -182,11 +182,13 @@ class Intake:
         """Return a checked search; None for a blank text without a vector, which finds nothing."""
         k_max = self._settings.k_max
         if not (isinstance(k, int) and not isinstance(k, bool) and 1 <= k <= k_max):
-            raise InvalidInput(f"k must be a whole number from 1 to {k_max} (k_max), got {k!r}")
+            raise InvalidInput(
+                f"k must be a whole number from 1 to {k_max} (k_max), got {shown(k)}"
+            )
         if text is None and vector is None:
             raise InvalidInput("a search needs a query text, a vector, or both")
         if not isinstance(cold, bool | None):
-            raise InvalidInput(f"cold must be True, False or None, got {cold!r}")
+            raise InvalidInput(f"cold must be True, False or None, got {shown(cold)}")
         if text is not None:
             check_text(text, "a query", QUERY_BYTES_MAX, blank_is_fine=True)
         given = None if vector is None else self.check_vector(vector)
@@ -228,13 +230,25 @@ class Intake:
 
     def spans(self, content: str) -> list[tuple[int, int]]:
         """Return the passages of a content; raises InvalidInput if they are too many."""
-        spans = self._embedder.passages(content)
+        with self._promised("split a text into passages"):
+            spans = [(index(a), index(b)) for a, b in self._embedder.passages(content)]
         if len(spans) > PASSAGES_MAX:
             raise InvalidInput(
                 f"content must split into at most {PASSAGES_MAX} passages, got {len(spans)}; "
                 "add it as several items"
             )
-        return spans
+        reached = 0
+        for start, stop in sorted(spans):
+            if not 0 <= start < stop <= len(content) or content[reached:start].strip():
+                break
+            reached = max(reached, stop)
+        else:
+            if not content[reached:].strip():
+                return spans
+        raise EmbedderError(
+            f"embedder {self._embedder.id!r} must return passages that cover a text of "
+            f"{len(content)} characters, got {shown(spans)}"
+        )
 
     def embed_texts(self, texts: Sequence[str]) -> Floats:
         """Return unit vectors of shape (n, dimension).
@@ -245,22 +259,39 @@ class Intake:
         wanted = (len(texts), self._embedder.dimension)
         if not texts:
             return np.zeros(wanted, dtype=np.float32)
+        with self._promised("embed a text"):
+            answer = self._embedder.embed(texts)
+        name = self._embedder.id
+        # A copy, in case the embedder uses its array again; what overflows is no unit vector.
         try:
-            matrix = np.asarray(self._embedder.embed(texts), dtype=np.float32)
+            given = np.asarray(answer)
+            if given.dtype.kind not in "fiu":
+                raise TypeError(f"got {given.dtype}")
+            with np.errstate(all="ignore"):
+                matrix = given.astype(np.float32)
         except (TypeError, ValueError) as error:
-            raise EmbedderError(
-                f"embedder {self._embedder.id!r} must return numbers only: {error}"
-            ) from error
+            raise EmbedderError(f"embedder {name!r} must return numbers only: {error}") from error
         if matrix.shape != wanted:
             raise EmbedderError(
-                f"embedder {self._embedder.id!r} must return vectors of shape {wanted}, "
-                f"got {matrix.shape}"
+                f"embedder {name!r} must return vectors of shape {wanted}, got {matrix.shape}"
             )
         squares = np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
         # Written positively, so that NaN is refused too.
         if (np.abs(squares - 1.0) < UNIT_TOLERANCE).all():
             return matrix
-        raise EmbedderError(f"embedder {self._embedder.id!r} must return vectors of length 1")
+        raise EmbedderError(f"embedder {name!r} must return vectors of length 1")
+
+    @contextmanager
+    def _promised(self, task: str) -> Iterator[None]:
+        """Tell of whatever an embedder, which may be anyone's, raises as an EmbedderError."""
+        try:
+            yield
+        except AmvError:
+            raise
+        except Exception as error:
+            raise EmbedderError(
+                f"embedder {self._embedder.id!r} failed to {task}: {shown(error)}"
+            ) from error
 
     def query(self, text: str) -> Floats:
         """Return the vector of a query; one seen lately is not embedded again."""

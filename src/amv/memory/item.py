@@ -9,12 +9,13 @@ trusted.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 
 from amv.errors import InvalidInput, InvalidNamespace
+from amv.memory.checks import shown
 from amv.memory.tiers import Tier
 
 Namespace = tuple[str, ...]
@@ -136,11 +137,13 @@ class Row:
         """Return whether a search as of *at_s*, run at *now_s*, may show this item.
 
         Expiry is honoured here, before any sweep ran.  A search of the past
-        also shows what has been superseded since.
+        also shows what has been superseded since.  What has begun stays begun
+        for a search of now, though the clock was set back since.
         """
         if self.is_expired(now_s):
             return False
-        if not self.valid_from_s <= at_s:
+        is_to_come = self.state.protection is Protection.NOT_YET_VALID
+        if self.valid_from_s > at_s and (at_s < now_s or is_to_come):
             return False
         if self.valid_until_s is not None and self.valid_until_s <= at_s:
             return False
@@ -177,13 +180,14 @@ class Item:
 
 def item_of(row: Row, namespace: Namespace, value: float) -> Item:
     """Return the public view of *row*."""
+    created_at = utc(row.created_s)
     return Item(
         id=row.id,
         namespace=namespace,
         content=row.content,
         context=row.context,
-        created_at=utc(row.created_s),
-        valid_from=utc(row.valid_from_s),
+        created_at=created_at,
+        valid_from=created_at if row.valid_from_s == row.created_s else utc(row.valid_from_s),
         valid_until=None if row.valid_until_s is None else utc(row.valid_until_s),
         expires_at=None if row.expires_s is None else utc(row.expires_s),
         source=row.source,
@@ -216,7 +220,7 @@ def check_text(text: object, what: str, bytes_max: int, *, blank_is_fine: bool =
     if not isinstance(text, str):
         raise InvalidInput(f"{what} must be a string, got {type(text).__name__}")
     if not blank_is_fine and not text.strip():
-        raise InvalidInput(f"{what} must hold more than white space, got {text!r}")
+        raise InvalidInput(f"{what} must hold more than white space, got {shown(text)}")
     if "\x00" in text:
         raise InvalidInput(f"{what} must not hold a NUL character (at {text.index(chr(0))})")
     if (lone := _LONE_SURROGATE.search(text)) is not None:
@@ -233,7 +237,7 @@ def check_namespace(namespace: object) -> Namespace:
     """Return *namespace* as a tuple of strings, or raise InvalidNamespace."""
     if isinstance(namespace, str) or not isinstance(namespace, Sequence):
         raise InvalidNamespace(
-            f"a namespace is a tuple of strings such as ('alice',), got {namespace!r}"
+            f"a namespace is a tuple of strings such as ('alice',), got {shown(namespace)}"
         )
     if not 1 <= len(namespace) <= NAMESPACE_DEPTH_MAX:
         raise InvalidNamespace(
@@ -254,7 +258,7 @@ def check_trust(trust: object) -> float:
     """Return *trust* as a float in [0, 1], or raise InvalidInput."""
     if isinstance(trust, int | float) and not isinstance(trust, bool) and 0.0 <= trust <= 1.0:
         return float(trust)
-    raise InvalidInput(f"source_trust must be a number from 0 to 1, got {trust!r}")
+    raise InvalidInput(f"source_trust must be a number from 0 to 1, got {shown(trust)}")
 
 
 def check_time(moment: object, what: str) -> float | None:
@@ -269,11 +273,14 @@ def check_time(moment: object, what: str) -> float | None:
         try:
             moment = datetime.fromisoformat(moment)
         except ValueError as error:
-            raise InvalidInput(f"{what} must be an ISO 8601 time, got {moment!r}") from error
+            raise InvalidInput(f"{what} must be an ISO 8601 time, got {shown(moment)}") from error
     if isinstance(moment, datetime):
-        aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-        # As floats the last microseconds of all would round up into the year 10000.
-        seconds = aware.timestamp() if aware > _LAST else min(aware.timestamp(), _LAST_S)
+        try:
+            aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+            # As floats the last microseconds of all would round up into the year 10000.
+            seconds = aware.timestamp() if aware > _LAST else min(aware.timestamp(), _LAST_S)
+        except Exception as error:
+            raise InvalidInput(f"{what} must be of a time zone that works: {error}") from error
         return _within_calendar(seconds, moment, what)
     if isinstance(moment, int | float) and not isinstance(moment, bool):
         return _within_calendar(moment, moment, what)
@@ -281,6 +288,22 @@ def check_time(moment: object, what: str) -> float | None:
         f"{what} must be a datetime, an ISO 8601 string or unix seconds, "
         f"got {type(moment).__name__}"
     )
+
+
+def read_clock(clock: Callable[[], float]) -> float:
+    """Return the unix seconds that a clock tells, as precise as a datetime is.
+
+    Raises InvalidInput if it tells anything else, or fails.
+    """
+    try:
+        now_s = clock()
+    except Exception as error:
+        raise InvalidInput(
+            f"the clock must return unix seconds, it raised {shown(error)}"
+        ) from error
+    if isinstance(now_s, int | float) and not isinstance(now_s, bool):
+        return _within_calendar(now_s, now_s, "what the clock returns")
+    raise InvalidInput(f"the clock must return unix seconds, got {shown(now_s)}")
 
 
 def check_interval(valid_from_s: float, valid_until_s: float | None) -> None:
@@ -297,4 +320,4 @@ def _within_calendar(seconds: float, given: object, what: str) -> float:
     try:
         return utc(float(seconds)).timestamp()
     except (ValueError, OverflowError, OSError) as error:
-        raise InvalidInput(f"{what} must lie in years 1 to 9999, got {given!r:.80}") from error
+        raise InvalidInput(f"{what} must lie in years 1 to 9999, got {shown(given)}") from error

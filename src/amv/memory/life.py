@@ -130,7 +130,7 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
         if item.claim is None:
             waiting.append((place, row, item))
             continue
-        row = settle_claim(edit, row)
+        row = settle_claim(edit, row, is_of_now=item.valid_from_s is None)
         if row.status is Status.LIVE:
             claimed.add(item.claim.key)
             waiting.append((place, row, item))
@@ -168,14 +168,16 @@ def check_pinned_room(edit: Edit, more: int) -> None:
         )
 
 
-def settle_claim(edit: Edit, row: Row) -> Row:
+def settle_claim(edit: Edit, row: Row, *, is_of_now: bool) -> Row:
     """Let a new claim supersede older ones, or be superseded by what is known already.
 
     Of two claims with the same subject and attribute and another value, the one
     that is valid from later on supersedes the other, unless its source is
     trusted less: then both only carry the contradiction flag.  So one that was
     valid earlier than what is known is history from the start, and one not
-    valid yet ends what is known when it begins.
+    valid yet ends what is known when it begins.  One *is_of_now*, which was not
+    told when it begins, does so after all that have begun, though the clock was
+    set back since.
     """
     assert row.claim is not None
     if row.valid_until_s is not None and row.valid_until_s <= edit.now_s:
@@ -188,6 +190,8 @@ def settle_claim(edit: Edit, row: Row) -> Row:
         and rival.claim is not None
         and not rival.claim.says_the_same_as(row.claim)
     ]
+    if is_of_now:
+        row = _not_before(row, rivals)
     for rival in sorted(rivals, key=lambda rival: (rival.valid_from_s, rival.key)):
         if not _overlap(row, rival):
             continue
@@ -201,7 +205,7 @@ def settle_claim(edit: Edit, row: Row) -> Row:
                 _put(edit, replace(rival, supersedes=row.id))
             else:
                 row = replace(row, status=Status.SUPERSEDED)
-        elif row.valid_from_s > edit.now_s:
+        elif row.state.protection is Protection.NOT_YET_VALID:
             _put(edit, _ended(rival, row))
             row = replace(row, supersedes=rival.id)
         else:
@@ -209,6 +213,15 @@ def settle_claim(edit: Edit, row: Row) -> Row:
             supersede(edit, _ended(rival, row), edit.now_s)
             row = replace(row, supersedes=rival.id)
     return row
+
+
+def _not_before(row: Row, rivals: Sequence[Row]) -> Row:
+    """Return *row* as beginning no earlier than the rivals that have begun."""
+    begun_s = [r.valid_from_s for r in rivals if r.state.protection is not Protection.NOT_YET_VALID]
+    begins_s = max([row.valid_from_s, *begun_s])
+    if row.valid_until_s is not None and row.valid_until_s <= begins_s:
+        return row
+    return replace(row, valid_from_s=begins_s)
 
 
 def _is_in_force(row: Row, now_s: float) -> bool:

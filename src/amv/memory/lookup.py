@@ -1,9 +1,19 @@
 """Finding items without a query: by id, by claim, in order, through their history."""
 
+import math
 from collections.abc import Sequence
 
-from amv.errors import DimensionMismatch, InvalidInput, ItemNotFound
-from amv.memory.item import Row, Status, check_id, check_namespace, utc
+from amv.errors import DimensionMismatch, EmbedderError, InvalidInput, ItemNotFound
+from amv.memory.checks import shown
+from amv.memory.item import (
+    NAME_CHARS_MAX,
+    Row,
+    Status,
+    check_id,
+    check_namespace,
+    check_text,
+    utc,
+)
 from amv.memory.ports import Embedder, NamespaceRow, Reader
 from amv.memory.results import HistoryEntry
 from amv.memory.tiers import Tier
@@ -13,8 +23,19 @@ PAGE_MAX = 10_000
 
 
 def embedder_mark(embedder: Embedder) -> str:
-    """Return the name and dimension under which a store remembers its embedder."""
-    return f"{embedder.id} ({embedder.dimension} dimensions)"
+    """Return the name and dimension under which a store remembers its embedder.
+
+    Raises EmbedderError if it has no such.
+    """
+    try:
+        name, dimension = check_text(embedder.id, "its id", NAME_CHARS_MAX), embedder.dimension
+    except Exception as error:
+        raise EmbedderError(f"need an embedder with an id and a dimension: {error}") from error
+    if isinstance(dimension, int) and not isinstance(dimension, bool) and dimension >= 1:
+        return f"{name} ({dimension} dimensions)"
+    raise EmbedderError(
+        f"the dimension of embedder {name!r} must be a whole number from 1, got {shown(dimension)}"
+    )
 
 
 def check_embedder(reader: Reader, embedder: Embedder) -> None:
@@ -63,7 +84,16 @@ def check_limit(limit: object) -> int:
     """Return how many items a page may have, or raise InvalidInput."""
     if isinstance(limit, int) and not isinstance(limit, bool) and 1 <= limit <= PAGE_MAX:
         return limit
-    raise InvalidInput(f"limit must be 1 to {PAGE_MAX}, got {limit!r}")
+    raise InvalidInput(f"limit must be 1 to {PAGE_MAX}, got {shown(limit)}")
+
+
+def check_status(status: object) -> Status | None:
+    """Return which items are asked for, None for all, or raise InvalidInput."""
+    if status is None or isinstance(status, Status):
+        return status
+    if isinstance(status, str) and status in set(Status):
+        return Status(status)
+    raise InvalidInput(f"status must be one of {', '.join(Status)} or None, got {shown(status)}")
 
 
 def page(
@@ -112,7 +142,9 @@ def history(reader: Reader, ns: NamespaceRow, row: Row, now_s: float) -> list[Hi
                 chain[other.key] = other
                 todo.append(other)
     entries: list[tuple[float, int, int, HistoryEntry]] = []
-    for link in chain.values():
+    # Nothing is told before what it came after, though the clock was set back in between.
+    added_s = latest_s = -math.inf
+    for _, link in sorted(chain.items()):
         steps = reader.history(link.key)
         first = steps[0] if steps else None
         added = HistoryEntry(
@@ -122,7 +154,8 @@ def history(reader: Reader, ns: NamespaceRow, row: Row, now_s: float) -> list[Hi
             content=link.content if first is None else first.content,
             claim=link.claim if first is None else first.claim,
         )
-        entries.append((link.created_s, link.key, 0, added))
+        added_s = latest_s = max(added_s, link.created_s)
+        entries.append((added_s, link.key, 0, added))
         for number, step in enumerate(steps, start=1):
             entry = HistoryEntry(
                 item_id=link.id,
@@ -131,7 +164,8 @@ def history(reader: Reader, ns: NamespaceRow, row: Row, now_s: float) -> list[Hi
                 content=step.content,
                 claim=step.claim,
             )
-            entries.append((step.at_s, link.key, number, entry))
+            latest_s = max(latest_s, step.at_s)
+            entries.append((latest_s, link.key, number, entry))
     entries.sort(key=lambda entry: entry[:3])
     return [entry for *_, entry in entries]
 

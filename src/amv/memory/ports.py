@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.int8]
+Codes = npt.NDArray[np.uint8]
 
 PASSAGES_MAX = 4096
 """A vector's id is its item's key times this, plus the number of the passage."""
@@ -57,10 +57,20 @@ class Vectors(NamedTuple):
 
 
 class Members(NamedTuple):
-    """What one cell holds: ids of shape (n,), int8 codes of shape (n, d)."""
+    """What one cell holds: ids of shape (n,), codes of shape (n, width); see `cells`."""
 
     ids: Ids
     codes: Codes
+
+
+class Place(NamedTuple):
+    """Where a vector is: in its nearest cell (or PENDING, or RETIRED), and in a second one.
+
+    *second_id* is PENDING where there is no second.
+    """
+
+    cell_id: int
+    second_id: int = PENDING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +144,21 @@ class HistoryRow(NamedTuple):
     event: str
     content: str
     claim: Claim | None
+
+
+class KeyRow(NamedTuple):
+    """What is kept of a key to the gateway: its HMAC, and how far it reaches.
+
+    It reaches namespaces that begin with *namespace*, up to *level*; see
+    `amv.server.access`.
+    """
+
+    key_id: str
+    mac: bytes
+    namespace: Namespace
+    level: int
+    created_s: float
+    revoked_s: float | None
 
 
 class NewPostings(NamedTuple):
@@ -217,8 +242,8 @@ class Reader(Protocol):
     def indexed_ids(self, ns_id: int) -> Ids:
         """Return the ids of all vectors that are pending or in a cell, ascending."""
 
-    def placements(self, vector_ids: Ids) -> dict[int, int]:
-        """Return the cell of each vector (PENDING and RETIRED among them)."""
+    def placements(self, vector_ids: Ids) -> dict[int, Place]:
+        """Return where each vector is."""
 
     def cell_ids(self, ns_id: int) -> Ids:
         """Return the ids of all cells, ascending."""
@@ -231,6 +256,9 @@ class Reader(Protocol):
 
     def members(self, cell_ids: Ids) -> dict[int, Members]:
         """Return what cells hold."""
+
+    def cell_sizes(self, cell_ids: Ids) -> dict[int, int]:
+        """Return how many members cells have; reads no codes."""
 
     def frequencies(self, ns_id: int, terms: Sequence[str]) -> dict[str, int]:
         """Return in how many items each term stands; terms in none are left out."""
@@ -256,12 +284,21 @@ class Reader(Protocol):
     def past_keys(self, ns_id: int, at_s: float, limit: int) -> list[int]:
         """Return keys of superseded items that were valid at *at_s*, newest first."""
 
+    def key(self, key_id: str) -> KeyRow | None:
+        """Return a key to the gateway by its id."""
+
+    def keys(self) -> list[KeyRow]:
+        """Return all keys to the gateway, oldest first."""
+
 
 class Writer(Reader, Protocol):
     """A transaction.  What it does is seen by itself at once, by others once durable."""
 
     def set_meta(self, name: str, value: str | None) -> None:
         """Keep a setting with the data; None removes it."""
+
+    def put_key(self, key: KeyRow) -> None:
+        """Add a key to the gateway, or replace the one of its id."""
 
     def create_namespace(self, name: Namespace, half_life_s: float) -> NamespaceRow:
         """Add a namespace that does not exist yet, at version 0."""
@@ -308,14 +345,17 @@ class Writer(Reader, Protocol):
     def drop_vectors(self, vector_ids: Ids) -> None:
         """Remove vectors and their placements, and what is staged for the same items."""
 
-    def place(self, vector_ids: Ids, cell_id: int) -> None:
-        """Note in which cell vectors are."""
+    def place(self, vector_ids: Ids, cell_ids: Ids) -> None:
+        """Note in which two cells each vector is; *cell_ids* has shape (n, 2), see `Place`."""
+
+    def move_vectors(self, vector_ids: Ids, cell_id: int, to_cell_id: int) -> None:
+        """Note that vectors which were in one cell are in another now, and still in their other."""
 
     def add_cell(self, ns_id: int, centroid: Floats, members: Members) -> int:
         """Add a cell; return its id, never used before."""
 
-    def extend_cell(self, cell_id: int, members: Members) -> None:
-        """Add members to a cell."""
+    def extend_cells(self, members: Mapping[int, Members]) -> None:
+        """Add members to cells, by cell id."""
 
     def remove_members(self, cell_id: int, vector_ids: Ids) -> None:
         """Erase members of a cell in place."""

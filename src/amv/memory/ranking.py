@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from amv.errors import InvalidInput
+from amv.memory.checks import check_fields
 
 Floats = npt.NDArray[np.float32]
 
@@ -42,6 +43,7 @@ class RankWeights:
     value: float = 0.02
 
     def __post_init__(self) -> None:
+        check_fields(self)
         weights = (self.vector, self.lexical, self.value)
         # Written positively, so that NaN is refused too.
         if all(0.0 <= weight < math.inf for weight in weights) and self.vector + self.lexical > 0.0:

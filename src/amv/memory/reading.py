@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from amv.errors import InvalidInput, ItemNotFound
 from amv.memory import lookup
 from amv.memory import search as searching
+from amv.memory.checks import check_flag, several, shown
 from amv.memory.context import ContextEntry, estimate_tokens, pack
 from amv.memory.edit import begun_key, model_of
 from amv.memory.hot import View, Views
@@ -23,18 +24,27 @@ from amv.memory.item import (
     check_namespace,
     check_text,
     item_of,
-    utc,
+    read_clock,
 )
 from amv.memory.ports import Embedder, Event, NamespaceRow, Store
-from amv.memory.results import Context, HistoryEntry, Page, Stats, decode_cursor, encode_cursor
-from amv.memory.search import Hit, SearchResult
+from amv.memory.results import (
+    Context,
+    HistoryEntry,
+    Hit,
+    Page,
+    Scanned,
+    SearchResult,
+    Stats,
+    decode_cursor,
+    encode_cursor,
+)
 from amv.memory.settings import MemorySettings
-from amv.memory.value import EventKind, value_at
+from amv.memory.value import EventKind, values_at
 
 CONTEXT_CANDIDATES = 48
 """How many hits `context` tries to pack."""
 
-_NOTHING = SearchResult(hits=(), scanned=searching.Scanned())
+_NOTHING = SearchResult(hits=(), scanned=Scanned())
 
 
 class MemoryReading:
@@ -58,7 +68,7 @@ class MemoryReading:
         self._embedder = embedder
         self._settings = settings
         # As precise as a datetime is: an item is found as of the created_at that it shows.
-        self._clock: Callable[[], float] = lambda: utc(clock()).timestamp()
+        self._clock: Callable[[], float] = lambda: read_clock(clock)
         self._intake = Intake(embedder, settings, new_id)
         self._views = Views(
             lambda: View(
@@ -68,6 +78,19 @@ class MemoryReading:
             ),
             settings.cache_bytes,
         )
+
+    @property
+    def store(self) -> Store:
+        """Where this memory is kept; for keys and maintenance, not for items."""
+        return self._store
+
+    def is_resident(self, namespace: Sequence[str]) -> bool:
+        """Return whether a search by vector finds all of a namespace's vectors in RAM.
+
+        It then neither waits for a disk nor for whoever is indexing.
+        """
+        view = self._views.peek(check_namespace(namespace))
+        return view is not None and view.is_whole and not view.lock.locked()
 
     def get(self, item_id: str, *, namespace: Sequence[str] | None = None) -> Item:
         """Return an item of any status; raises ItemNotFound if it is absent or expired."""
@@ -93,6 +116,7 @@ class MemoryReading:
         if source is not None:
             check_text(source, "source", NAME_CHARS_MAX)
         lookup.check_limit(limit)
+        wanted = lookup.check_status(status)
         with self._store.read() as reader:
             ns = reader.namespace(name)
             if ns is None:
@@ -103,7 +127,7 @@ class MemoryReading:
                 source=source,
                 after_key=after_key,
                 limit=limit,
-                status=status,
+                status=wanted,
                 now_s=now_s,
             )
         return Page(
@@ -137,13 +161,15 @@ class MemoryReading:
             return lookup.history(reader, ns, row, now_s)
 
     def _item(self, row: Row, ns: NamespaceRow, now_s: float) -> Item:
-        return item_of(row, ns.name, self._value(row, ns, now_s))
+        return item_of(row, ns.name, self._values([row], ns, now_s)[0])
 
-    def _value(self, row: Row, ns: NamespaceRow, now_s: float) -> float:
+    def _values(self, rows: Sequence[Row], ns: NamespaceRow, now_s: float) -> builtins.list[float]:
         model = model_of(ns, self._settings.value_model)
-        if row.valid_from_s > now_s:
-            return model.initial
-        return value_at(begun_key(row, model), now_s, model)
+        values = values_at([begun_key(row, model) for row in rows], now_s, model)
+        return [
+            model.initial if row.valid_from_s > now_s else value
+            for row, value in zip(rows, values, strict=True)
+        ]
 
     def search(
         self,
@@ -190,7 +216,12 @@ class MemoryReading:
             if is_behind:
                 view.follow(reader, ns)
             out = searching.run(
-                reader, view, ns, request, self._settings, lambda row: self._value(row, ns, now_s)
+                reader,
+                view,
+                ns,
+                request,
+                self._settings,
+                lambda rows: self._values(rows, ns, now_s),
             )
         self._views.trim(at_once=is_behind)
         if is_shown:
@@ -198,7 +229,7 @@ class MemoryReading:
             self._store.log([Event(ns.ns_id, m.row.key, exposed, now_s) for m in out.matches])
         return SearchResult(
             hits=tuple(
-                Hit(self._item(m.row, ns, now_s), m.similarity, m.lexical, m.rank)
+                Hit(item_of(m.row, ns.name, m.value), m.similarity, m.lexical, m.rank)
                 for m in out.matches
             ),
             scanned=out.scanned,
@@ -223,7 +254,9 @@ class MemoryReading:
         block; the default needs no tokenizer and errs high.
         """
         if not (isinstance(token_budget, int) and token_budget >= 1):
-            raise InvalidInput(f"token_budget must be at least 1, got {token_budget!r}")
+            raise InvalidInput(f"token_budget must be at least 1, got {shown(token_budget)}")
+        if not callable(count_tokens):
+            raise InvalidInput(f"count_tokens must be a function, got {shown(count_tokens)}")
         request = self._intake.check_query(
             query,
             k=min(CONTEXT_CANDIDATES, self._settings.k_max),
@@ -255,12 +288,11 @@ class MemoryReading:
 
         Returns how many of them are there; ids of absent items are passed over.
         """
-        kind = EventKind.CONTRIBUTED if contributed else EventKind.EXPOSED
-        if negative:
+        contributes = check_flag(contributed, "contributed")
+        kind = EventKind.CONTRIBUTED if contributes else EventKind.EXPOSED
+        if check_flag(negative, "negative"):
             kind = EventKind.NEGATIVE
-        if isinstance(item_ids, str):
-            raise InvalidInput(f"item_ids must be several ids, got the string {item_ids!r}")
-        return self._note(item_ids, (kind,), namespace)
+        return self._note(several(item_ids, "item_ids must be several ids"), (kind,), namespace)
 
     def _note(
         self,

@@ -117,7 +117,9 @@ def _take_over(tx: Writer, mark: str, settings: MemorySettings, now_s: float) ->
             after_key = rows[-1].key
             keys = [row.key for row in rows]
             old, new = tx.vector_ids(keys), tx.staged(tx.staged_ids(keys))
-            retired = {i // PASSAGES_MAX for i, c in tx.placements(old).items() if c == RETIRED}
+            retired = {
+                i // PASSAGES_MAX for i, c in tx.placements(old).items() if c.cell_id == RETIRED
+            }
             tx.drop_vectors(old)
             tx.add_vectors(ns.ns_id, new)
             aside = [i for i in new.ids.tolist() if i // PASSAGES_MAX in retired]

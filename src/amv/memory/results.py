@@ -1,14 +1,59 @@
-"""What calls of a memory return, besides items and search results."""
+"""What calls of a memory return, besides items."""
 
 import base64
 import binascii
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from amv.errors import InvalidInput
+from amv.memory.checks import shown
 from amv.memory.item import Claim, Item, Namespace
 from amv.memory.tiers import Tier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scanned:
+    """How many vectors (or postings) a search scored (or read), by part."""
+
+    hot: int = 0
+    warm: int = 0
+    cold: int = 0
+    postings: int = 0
+
+    @property
+    def total(self) -> int:
+        """All parts together; at most `Budget.total`."""
+        return self.hot + self.warm + self.cold + self.postings
+
+
+class Hit(NamedTuple):
+    """One item found.
+
+    *similarity* is a cosine (0 without a query vector), *lexical* a word match
+    in [0, 1), *rank* what orders hits.
+    """
+
+    item: Item
+    similarity: float
+    lexical: float
+    rank: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """What a search found, best first, and what it cost.
+
+    *complete* is False when fewer than k came back although more may exist;
+    *reason* then says why.
+    """
+
+    hits: tuple[Hit, ...]
+    scanned: Scanned
+    complete: bool = True
+    reason: str = ""
+    cold_probed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,5 +167,5 @@ def decode_cursor(cursor: str | None) -> int:
         if 0 <= key < 1 << 63 and encode_cursor(key) == cursor:
             return key
     except (binascii.Error, ValueError, AttributeError) as error:
-        raise InvalidInput(f"a cursor comes from an earlier page, got {cursor!r}") from error
-    raise InvalidInput(f"a cursor comes from an earlier page, got {cursor!r}")
+        raise InvalidInput(f"a cursor comes from an earlier page, got {shown(cursor)}") from error
+    raise InvalidInput(f"a cursor comes from an earlier page, got {shown(cursor)}")

@@ -13,20 +13,21 @@ does not fit the filter is passed over, and the best are scored again in full
 precision, until k are found or everything scored has been looked at.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from amv.memory import lexical
-from amv.memory.cells import code_similarities
+from amv.memory.cells import code_similarities, rotate
 from amv.memory.edit import indexed_text
 from amv.memory.filters import Node, matches
 from amv.memory.hot import View
-from amv.memory.item import Item, Row
+from amv.memory.item import Row
 from amv.memory.ports import PASSAGES_MAX, Floats, Ids, NamespaceRow, Reader, Vectors, owners
 from amv.memory.ranking import fuse
+from amv.memory.results import Scanned
 from amv.memory.settings import MemorySettings
 
 LEXICAL_VECTORS = 64
@@ -34,49 +35,6 @@ LEXICAL_VECTORS = 64
 
 HEAD = 512
 """Of what was scored, this many (and 8 k) are looked through first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scanned:
-    """How many vectors (or postings) a search scored (or read), by part."""
-
-    hot: int = 0
-    warm: int = 0
-    cold: int = 0
-    postings: int = 0
-
-    @property
-    def total(self) -> int:
-        """All parts together; at most `Budget.total`."""
-        return self.hot + self.warm + self.cold + self.postings
-
-
-class Hit(NamedTuple):
-    """One item found.
-
-    *similarity* is a cosine (0 without a query vector), *lexical* a word match
-    in [0, 1), *rank* what orders hits.
-    """
-
-    item: Item
-    similarity: float
-    lexical: float
-    rank: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchResult:
-    """What a search found, best first, and what it cost.
-
-    *complete* is False when fewer than k came back although more may exist;
-    *reason* then says why.
-    """
-
-    hits: tuple[Hit, ...]
-    scanned: Scanned
-    complete: bool = True
-    reason: str = ""
-    cold_probed: bool = False
 
 
 class Query(NamedTuple):
@@ -98,6 +56,7 @@ class Match(NamedTuple):
     similarity: float
     lexical: float
     rank: float
+    value: float
 
 
 @dataclass(slots=True)
@@ -119,9 +78,10 @@ class _Scan:
     row: NamespaceRow
     query: Query
     settings: MemorySettings
-    value_of: Callable[[Row], float]
+    values_of: Callable[[Sequence[Row]], list[float]]
     ids: list[Ids] = field(default_factory=list)
     similarities: list[Floats] = field(default_factory=list)
+    by_code: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     hot: int = 0
     warm: int = 0
     cold: int = 0
@@ -138,6 +98,11 @@ class _Scan:
         reserve = max(self.settings.rerank, 2 * self.query.k)
         return min(reserve, self.settings.budget.warm // 2)
 
+    @property
+    def room_to_rescore(self) -> int:
+        """Distances left for that: the reserve, and what else was not needed."""
+        return self.settings.budget.warm - self.warm
+
     def note(self, ids: Ids, similarities: Floats) -> None:
         self.ids.append(ids)
         self.similarities.append(similarities)
@@ -149,10 +114,14 @@ def run(
     row: NamespaceRow,
     query: Query,
     settings: MemorySettings,
-    value_of: Callable[[Row], float],
+    values_of: Callable[[Sequence[Row]], list[float]],
 ) -> Outcome:
     """Run *query* against one namespace; the caller holds the view's lock."""
-    scan = _Scan(reader, view, row, query, settings, value_of)
+    scan = _Scan(reader, view, row, query, settings, values_of)
+    if view.is_whole and not query.terms and query.node is None and query.at_s >= query.now_s:
+        outcome = _resident(scan)
+        if outcome is not None:
+            return outcome
     exact = _selected_keys(scan)
     _lexical(scan, exact)
     if exact is not None:
@@ -171,6 +140,47 @@ def run(
         scan.reasons.append("the candidate budget ended before k live items were found")
     scanned = Scanned(hot=scan.hot, warm=scan.warm, cold=scan.cold, postings=scan.postings)
     return Outcome(found[: query.k], scanned, "; ".join(scan.reasons), scan.cold_probed)
+
+
+def _resident(scan: _Scan) -> Outcome | None:
+    """Search by vector alone where all vectors are in RAM, which most searches of agents do.
+
+    None where that is not the whole story: among the best are several passages
+    of one item or items past their time, more vectors are equally similar than
+    are looked at, or more wait than may be scanned.
+    """
+    block, query, budget = scan.view.pending, scan.query, scan.settings.budget
+    pool = query.k + max(16, query.k)
+    n = len(block)
+    scanned_warm = max(0, n - budget.hot) + min(n, pool)
+    if scanned_warm > budget.warm:
+        return None
+    rough = block.scan(query.vector, n)
+    best = np.argpartition(rough, n - pool)[n - pool :] if n > pool else np.arange(n)
+    if n > pool and np.count_nonzero(rough >= rough[best].min()) > pool:
+        return None
+    exact = block.exact(best, query.vector)
+    keys = owners(block.ids[best])
+    listed = keys.tolist()
+    rows = scan.view.rows(scan.reader, listed)
+    if len(rows) < len(listed):
+        return None
+    at_s, now_s = query.at_s, query.now_s
+    shown = [p for p, key in enumerate(listed) if rows[key].is_visible(at_s, now_s)]
+    if n > pool and len(shown) < pool:
+        return None
+    values = scan.values_of([rows[listed[p]] for p in shown])
+    places = np.asarray(shown, dtype=np.int64)
+    similar = exact[places]
+    nothing, worth = np.zeros(len(shown), np.float32), np.asarray(values, dtype=np.float32)
+    ranks = fuse(similar, nothing, worth, scan.settings.weights)
+    order = np.lexsort((-keys[places], -ranks))[: query.k].tolist()
+    matches = [
+        Match(rows[listed[shown[i]]], float(similar[i]), 0.0, float(ranks[i]), values[i])
+        for i in order
+    ]
+    scanned = Scanned(hot=min(n, budget.hot), warm=scanned_warm)
+    return Outcome(matches, scanned, "", cold_probed=False)
 
 
 def _selected_keys(scan: _Scan) -> list[int] | None:
@@ -201,9 +211,10 @@ def _score_keys(scan: _Scan, keys: list[int]) -> None:
 
 
 def _hot(scan: _Scan) -> None:
-    ids, similarities = scan.view.hot.scan(scan.query.vector, scan.settings.budget.hot)
-    scan.note(ids, similarities)
-    scan.hot += len(ids)
+    hot = scan.view.hot
+    similarities = hot.scan(scan.query.vector, scan.settings.budget.hot)
+    scan.note(hot.ids[: len(similarities)].copy(), similarities)
+    scan.hot += len(similarities)
 
 
 def _cells(scan: _Scan) -> None:
@@ -211,11 +222,14 @@ def _cells(scan: _Scan) -> None:
     query, view, budget = scan.query, scan.view, scan.settings.budget
     room = budget.warm - scan.rerank_reserve
     # More than the share wait only while a bulk add is being put into cells.
-    ids, similarities = view.pending.scan(query.vector, room + budget.cold)
-    scan.note(ids, similarities)
-    scan.warm += min(len(ids), room)
-    scan.cold += max(0, len(ids) - room)
-    if len(ids) < len(view.pending):
+    free_hot = budget.hot - scan.hot if view.index is None else 0
+    similarities = view.pending.scan(query.vector, free_hot + room + budget.cold)
+    scanned = len(similarities)
+    scan.note(view.pending.ids[:scanned].copy(), similarities)
+    scan.hot += min(scanned, free_hot)
+    scan.warm += min(max(0, scanned - free_hot), room)
+    scan.cold += max(0, scanned - free_hot - room)
+    if scanned < len(view.pending):
         scan.reasons.append("new items are still being indexed")
         return
     if view.index is None or not len(view.index):
@@ -223,12 +237,13 @@ def _cells(scan: _Scan) -> None:
         return
     cells = scan.settings.cells
     probes = cells.probes_cold if query.cold else cells.probes_warm
-    probe = view.index.probe(query.vector, probes)
+    rotated = rotate(query.vector)
+    probe = view.index.probe(rotated, probes)
     room = budget.warm - scan.rerank_reserve - scan.warm
     scan.warm += min(probe.distances, room)
     scan.cold += max(0, probe.distances - room)
     room = budget.warm - scan.rerank_reserve - scan.warm
-    rest, used = _score_cells(scan, probe.cell_ids, room)
+    rest, used = _score_cells(scan, rotated, probe.cell_ids, room)
     scan.warm += used
     scored = len(probe.cell_ids) - len(rest)
     if query.cold or (query.cold is None and _is_poor(scan)):
@@ -237,31 +252,40 @@ def _cells(scan: _Scan) -> None:
         room = budget.cold - scan.cold
         affordable = len(probe.cell_ids) * room // max(1, probe.distances)
         if not query.cold and affordable > len(probe.cell_ids):
-            further = view.index.probe(query.vector, min(affordable, cells.probes_cold))
+            further = view.index.probe(rotated, min(affordable, cells.probes_cold))
             scan.cold += further.distances
             done = set(probe.cell_ids[:scored].tolist())
             rest = np.asarray([i for i in further.cell_ids.tolist() if i not in done], np.int64)
-        left, used = _score_cells(scan, rest, budget.cold - scan.cold)
+        left, used = _score_cells(scan, rotated, rest, budget.cold - scan.cold)
         scan.cold += used
         scored += len(rest) - len(left)
     scan.everything_scored = scored == len(view.index)
 
 
-def _score_cells(scan: _Scan, cell_ids: Ids, room: int) -> tuple[Ids, int]:
-    """Score whole cells, nearest first, while they fit; return the cells left, and the count."""
-    taken, used = 0, 0
-    chosen = []
-    for members in scan.view.members(scan.reader, cell_ids):
-        if used + len(members.ids) > room:
-            break
-        used += len(members.ids)
-        taken += 1
-        chosen.append(members)
-    if chosen:
-        ids = np.concatenate([members.ids for members in chosen])
-        codes = np.concatenate([members.codes for members in chosen])
-        scan.note(ids, code_similarities(scan.query.vector, codes))
-    return cell_ids[taken:], used
+def _score_cells(scan: _Scan, rotated: Floats, cell_ids: Ids, room: int) -> tuple[Ids, int]:
+    """Score whole cells, nearest first, while they fit; return the cells left, and the count.
+
+    A vector that stands in two of the cells is scored once.
+    """
+    chosen = scan.view.members(scan.reader, cell_ids)
+    if not chosen:
+        return cell_ids, 0
+    ids = np.concatenate([members.ids for members in chosen])
+    order = np.argsort(ids, kind="stable")
+    is_new = np.ones(len(ids), dtype=bool)
+    is_new[order[1:]] = ids[order[1:]] != ids[order[:-1]]
+    if len(scan.by_code):
+        is_new &= ~np.isin(ids, scan.by_code)
+    ends = np.cumsum([len(members.ids) for members in chosen])
+    new_until = np.concatenate([[0], np.cumsum(is_new)])[ends]
+    taken = int(np.searchsorted(new_until, room, side="right"))
+    if not taken:
+        return cell_ids, 0
+    scored = np.flatnonzero(is_new[: ends[taken - 1]])
+    codes = np.concatenate([members.codes for members in chosen[:taken]])
+    scan.note(ids[scored], code_similarities(rotated, codes[scored]))
+    scan.by_code = np.concatenate([scan.by_code, ids[scored]])
+    return cell_ids[taken:], len(scored)
 
 
 def dots(vectors: Vectors, query: Floats) -> Floats:
@@ -415,10 +439,13 @@ def _walk(scan: _Scan) -> list[Match]:
     keys = found.keys[places]
     chosen = [rows[key] for key in keys.tolist()]
     exact = _rescored(scan, found.vector_ids[places], found.similarities[places])
-    values = np.asarray([scan.value_of(row) for row in chosen], dtype=np.float32)
-    ranks = fuse(exact, found.lexical[places], values, scan.settings.weights)
+    values = scan.values_of(chosen)
+    worth = np.asarray(values, dtype=np.float32)
+    ranks = fuse(exact, found.lexical[places], worth, scan.settings.weights)
     return [
-        Match(chosen[i], float(exact[i]), float(found.lexical[places[i]]), float(ranks[i]))
+        Match(
+            chosen[i], float(exact[i]), float(found.lexical[places[i]]), float(ranks[i]), values[i]
+        )
         for i in np.lexsort((-keys, -ranks)).tolist()
     ]
 
@@ -426,7 +453,8 @@ def _walk(scan: _Scan) -> list[Match]:
 def _shown(scan: _Scan, found: _Candidates) -> tuple[list[int], dict[int, Row]]:
     """Walk candidates by rank; return the places of those that may be shown, and the rows read.
 
-    A few more than k, since exact similarities and values may still reorder them.
+    A few more than k, since exact similarities and values may still reorder them;
+    not more than can be scored again, as rough similarities may not compete with exact ones.
     """
     query = scan.query
     zeros = np.zeros(len(found.keys), dtype=np.float32)
@@ -441,7 +469,7 @@ def _shown(scan: _Scan, found: _Candidates) -> tuple[list[int], dict[int, Row]]:
         kept += [p for p in chunk.tolist() if _may_be_shown(rows.get(int(found.keys[p])), query)]
         if len(kept) >= pool:
             break
-    return kept[:pool], rows
+    return kept[: min(pool, max(query.k, scan.room_to_rescore))], rows
 
 
 def _may_be_shown(row: Row | None, query: Query) -> bool:
@@ -451,14 +479,18 @@ def _may_be_shown(row: Row | None, query: Query) -> bool:
 
 
 def _rescored(scan: _Scan, vector_ids: Ids, rough: Floats) -> Floats:
-    """Replace similarities taken from codes by exact ones, as far as the reserve goes."""
-    if scan.view.index is None:
-        return rough
-    room = max(0, min(scan.rerank_reserve, scan.settings.budget.warm - scan.warm))
-    vectors = scan.reader.vectors(np.sort(vector_ids[vector_ids >= 0][:room]))
-    scan.warm += len(vectors.ids)
-    places = np.minimum(np.searchsorted(vectors.ids, vector_ids), max(0, len(vectors.ids) - 1))
-    if not len(vectors.ids):
-        return rough
-    known = vectors.ids[places] == vector_ids
-    return np.where(known, dots(vectors, scan.query.vector)[places], rough).astype(np.float32)
+    """Replace similarities taken from codes by exact ones, as far as the warm share goes."""
+    todo = np.flatnonzero(vector_ids >= 0)[: scan.room_to_rescore]
+    scan.warm += len(todo)
+    exact = rough.copy()
+    for block in (scan.view.pending, scan.view.hot):
+        places = block.places(vector_ids[todo])
+        here = places >= 0
+        exact[todo[here]] = block.exact(places[here], scan.query.vector)
+        todo = todo[~here]
+    vectors = scan.reader.vectors(np.sort(vector_ids[todo]))
+    if len(vectors.ids):
+        places = np.minimum(np.searchsorted(vectors.ids, vector_ids[todo]), len(vectors.ids) - 1)
+        known = vectors.ids[places] == vector_ids[todo]
+        exact[todo[known]] = dots(vectors, scan.query.vector)[places[known]]
+    return exact

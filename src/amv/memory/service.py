@@ -14,12 +14,12 @@ from typing import Any
 from amv.errors import (
     Conflict,
     DimensionMismatch,
-    InvalidInput,
     ItemNotFound,
     StoreClosed,
     StoreError,
 )
 from amv.memory import indexing, life, lookup, transfer, upkeep
+from amv.memory.checks import check_flag, several, shown
 from amv.memory.edit import Edit
 from amv.memory.hot import IndexDamaged
 from amv.memory.intake import Request
@@ -29,16 +29,16 @@ from amv.memory.item import (
     JsonScalar,
     Namespace,
     Row,
-    Status,
+    check_id,
     check_interval,
     check_namespace,
 )
 from amv.memory.ports import PASSAGES_MAX, NamespaceRow, Vectors, Writer
 from amv.memory.reading import MemoryReading
-from amv.memory.results import ForgetReceipt, SweepReport
-from amv.memory.search import Query, SearchResult
+from amv.memory.results import ForgetReceipt, SearchResult, SweepReport
+from amv.memory.search import Query
 
-ADD_CHUNK = 1000
+ADD_CHUNK = 4096
 """How many items of a bulk add share a transaction."""
 
 EXPORT_PAGE = 500
@@ -81,7 +81,8 @@ class MemoryService(MemoryReading):
         chunks, in order; each chunk wholly or not at all.
         """
         now_s = self._clock()
-        requests = [self._intake.check(fields, now_s) for fields in items]
+        each = several(items, "items must be several mappings of fields")
+        requests = [self._intake.check(fields, now_s) for fields in each]
         added: list[Item] = []
         for start in range(0, len(requests), ADD_CHUNK):
             added += self._add_chunk(requests[start : start + ADD_CHUNK])
@@ -105,7 +106,7 @@ class MemoryService(MemoryReading):
 
         rows, closed = self._store.write(work)
         for ns in closed:
-            self._index_if_due(ns)
+            self._index_if_due(ns, now_s)
         names = {ns.ns_id: ns for ns in closed}
         return [self._item(rows[i], names[rows[i].ns_id], now_s) for i in range(len(requests))]
 
@@ -113,18 +114,18 @@ class MemoryService(MemoryReading):
         lookup.check_embedder(tx, self._embedder)
         return Edit.of(tx, namespace, self._settings, now_s)
 
-    def _index_if_due(self, ns: NamespaceRow) -> None:
+    def _index_if_due(self, ns: NamespaceRow, now_s: float) -> None:
         # What called this is durable.  A failure here must not say otherwise: what waits
         # outside the cells is found there, and put away after the next write.
         with suppress(StoreError, DimensionMismatch):
             try:
-                self._put_into_cells(ns)
+                self._put_into_cells(ns, now_s)
             except IndexDamaged:
-                self.rebuild_index(ns.name)
+                self._rebuild(ns.name, now_s)
 
-    def _put_into_cells(self, ns: NamespaceRow) -> None:
+    def _put_into_cells(self, ns: NamespaceRow, now_s: float) -> None:
         view = self._views.of(ns.name)
-        indexing.drain_all(self._store, view, ns, self._settings, self._clock())
+        indexing.drain_all(self._store, view, ns, self._settings, now_s)
         self._views.trim(at_once=True)
 
     # Changing
@@ -171,15 +172,14 @@ class MemoryService(MemoryReading):
             return changed, edit.close()
 
         changed, ns = self._store.write(in_tx)
-        self._index_if_due(ns)
+        self._index_if_due(ns, now_s)
         return self._item(changed, ns, now_s)
 
     def pin(
         self, item_id: str, pinned: bool = True, *, namespace: Sequence[str] | None = None
     ) -> Item:
         """Keep an item hot whatever its value, or stop doing so."""
-        if not isinstance(pinned, bool):
-            raise InvalidInput(f"pinned must be True or False, got {pinned!r}")
+        check_flag(pinned, "pinned")
         return self._change(
             item_id,
             namespace,
@@ -209,7 +209,7 @@ class MemoryService(MemoryReading):
         with self._store.read() as reader:
             row, ns = lookup.find(reader, item_id, namespace, now_s)
         if row.claim is None:
-            raise Conflict(f"item {item_id!r} has no claim whose value could be {value!r}")
+            raise Conflict(f"item {item_id!r} has no claim whose value could be {shown(value)}")
         claim = Claim(row.claim.subject, row.claim.attribute, value)
         content = f"{claim.subject} {claim.attribute}: {claim.value}"
         fields = {
@@ -225,8 +225,6 @@ class MemoryService(MemoryReading):
         def work(edit: Edit, old: Row) -> Row:
             life.refute(edit, old, new.id)
             added = life.add(edit, [new])[0]
-            if added.status is not Status.LIVE:
-                return added
             found = replace(added, supersedes=old.id, last_verified_s=now_s)
             edit.tx.update(found)
             edit.change.items.append(found.key)
@@ -244,9 +242,8 @@ class MemoryService(MemoryReading):
 
     def forget_many(self, item_ids: Iterable[str], *, namespace: Sequence[str]) -> ForgetReceipt:
         """Delete several items of a namespace for good, all of them or, if one is absent, none."""
-        if isinstance(item_ids, str):
-            raise InvalidInput(f"item_ids must be several ids, got the string {item_ids!r}")
-        ids, name = tuple(dict.fromkeys(item_ids)), check_namespace(namespace)
+        each = several(item_ids, "item_ids must be several ids")
+        ids, name = tuple(dict.fromkeys(map(check_id, each))), check_namespace(namespace)
 
         def work(tx: Writer) -> None:
             rows = [lookup.find(tx, item_id, name, -math.inf)[0] for item_id in ids]
@@ -295,6 +292,7 @@ class MemoryService(MemoryReading):
         Logged value events are folded first.  *vectors* adds the vectors; they
         are needed only where they did not come from the content.
         """
+        check_flag(vectors, "vectors")
         self.flush()
         names = self.namespaces() if namespace is None else [check_namespace(namespace)]
         now_s, embedder = self._clock(), self._embedder if vectors else None
@@ -328,7 +326,7 @@ class MemoryService(MemoryReading):
         """
         added = present = 0
         chunk: list[transfer.Restored] = []
-        for item in items:
+        for item in several(items, "items must be several exported items"):
             chunk.append(
                 transfer.parsed(
                     item, embedder=self._embedder, settings=self._settings, now_s=self._clock()
@@ -365,7 +363,7 @@ class MemoryService(MemoryReading):
 
         added, closed = self._store.write(work)
         for ns in closed:
-            self._index_if_due(ns)
+            self._index_if_due(ns, now_s)
         return transfer.RestoreReport(added=added, present=size - added)
 
     # Upkeep
@@ -389,6 +387,7 @@ class MemoryService(MemoryReading):
         Logged value events are folded first, also on a dry run, so that it
         lists what a real run would do.
         """
+        check_flag(dry_run, "dry_run")
         self.flush()
         now_s = self._clock()
         with self._store.read() as reader:
@@ -400,16 +399,17 @@ class MemoryService(MemoryReading):
 
     def rebuild_index(self, namespace: Sequence[str]) -> None:
         """Make the indexes of a namespace anew; they are derived from its items."""
-        name = check_namespace(namespace)
+        self._rebuild(check_namespace(namespace), self._clock())
 
+    def _rebuild(self, name: Namespace, now_s: float) -> None:
         def work(tx: Writer) -> NamespaceRow | None:
             ns = tx.namespace(name)
-            return ns and upkeep.rebuild(tx, ns.ns_id, self._settings, self._clock())
+            return ns and upkeep.rebuild(tx, ns.ns_id, self._settings, now_s)
 
         self._views.drop(name)
         ns = self._store.write(work)
         if ns is not None:
-            self._index_if_due(ns)
+            self._index_if_due(ns, now_s)
 
     def close(self) -> None:
         """Fold what is logged and release the store; other calls then raise StoreClosed."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from amv.errors import InvalidInput
+from amv.memory.checks import check_fields
 from amv.memory.ranking import RankWeights
 from amv.memory.value import PRESETS, ValueModel
 
@@ -22,6 +23,7 @@ class Budget:
     postings: int = 1024
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if min(self.hot, self.warm, self.cold, self.postings) < 256:
             raise InvalidInput(f"each part of the budget must be at least 256, got {self!r}")
 
@@ -44,12 +46,13 @@ class CellSettings:
 
     from_vectors: int = 2048
     drain_at: int = 512
-    target: int = 16
-    split_above: int = 40
-    probes_warm: int = 96
-    probes_cold: int = 256
+    target: int = 10
+    split_above: int = 30
+    probes_warm: int = 160
+    probes_cold: int = 320
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 2 <= self.target < self.split_above <= 64:
             raise InvalidInput(f"need 2 <= target < split_above <= 64, got {self!r}")
         if min(self.from_vectors, self.drain_at, self.probes_warm, self.probes_cold) < 1:
@@ -79,6 +82,7 @@ class MemorySettings:
     cache_bytes: int = 256 << 20
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 1 <= self.hot_max <= self.budget.hot:
             raise InvalidInput(
                 f"hot_max must be 1 to the hot budget of {self.budget.hot}, got {self.hot_max}"

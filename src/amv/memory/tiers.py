@@ -10,10 +10,12 @@ that new and pinned items are protected, is decided where the whole tier is in
 sight.
 """
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum
 
 from amv.errors import InvalidInput
+from amv.memory.checks import check_fields
 
 
 class Tier(IntEnum):
@@ -29,17 +31,18 @@ class Band:
     """The boundary below one tier, in units of value.
 
     Raises:
-        InvalidInput: unless 0 <= demote < promote.
+        InvalidInput: unless 0 <= demote < promote < inf.
     """
 
     demote: float
     promote: float
 
     def __post_init__(self) -> None:
+        check_fields(self)
         # Written positively, so that NaN is refused too.
-        if 0.0 <= self.demote < self.promote:
+        if 0.0 <= self.demote < self.promote < math.inf:
             return
-        raise InvalidInput(f"need 0 <= demote < promote, got {self!r}")
+        raise InvalidInput(f"need 0 <= demote < promote < inf, got {self!r}")
 
 
 def next_tier(tier: Tier, value: float, *, warm: Band, hot: Band) -> Tier:

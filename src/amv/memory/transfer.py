@@ -16,6 +16,7 @@ import numpy as np
 
 from amv.errors import Conflict, DimensionMismatch, InvalidInput
 from amv.memory import filters, life
+from amv.memory.checks import shown
 from amv.memory.edit import Edit
 from amv.memory.item import (
     NAME_CHARS_MAX,
@@ -140,8 +141,8 @@ def parsed(
     """Check an exported object.  Raises InvalidInput naming the field that can't be read."""
     if not isinstance(data, Mapping):
         raise InvalidInput(f"an exported item is an object, got {type(data).__name__}")
-    if data.get("amv") != FORMAT:
-        raise InvalidInput(f"an exported item has amv={FORMAT}, got {data.get('amv')!r:.80}")
+    if not (isinstance(data.get("amv"), int) and data["amv"] == FORMAT):
+        raise InvalidInput(f"an exported item has amv={FORMAT}, got {shown(data.get('amv'))}")
     try:
         return _parsed(data, embedder, settings, now_s)
     except KeyError as error:
@@ -201,20 +202,20 @@ def _parsed(
 def _object(value: object, name: str) -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         return value
-    raise InvalidInput(f"{name} must be an object, got {value!r:.80}")
+    raise InvalidInput(f"{name} must be an object, got {shown(value)}")
 
 
 def _list(value: object, name: str) -> Sequence[Any]:
     if isinstance(value, list | tuple):
         return value
-    raise InvalidInput(f"{name} must be a list, got {value!r:.80}")
+    raise InvalidInput(f"{name} must be a list, got {shown(value)}")
 
 
 def _one_of(choices: Mapping[str, T], data: Mapping[str, Any], name: str) -> T:
     value = data[name]
     if isinstance(value, str) and value in choices:
         return choices[value]
-    raise InvalidInput(f"{name} must be one of {', '.join(choices)}, got {value!r:.80}")
+    raise InvalidInput(f"{name} must be one of {', '.join(choices)}, got {shown(value)}")
 
 
 def _step(step: object, content_bytes_max: int) -> HistoryRow:
@@ -242,14 +243,14 @@ def _flag(data: Mapping[str, Any], name: str) -> bool:
     flag = data[name]
     if isinstance(flag, bool):
         return flag
-    raise InvalidInput(f"{name} must be true or false, got {flag!r:.80}")
+    raise InvalidInput(f"{name} must be true or false, got {shown(flag)}")
 
 
 def _count(data: Mapping[str, Any], name: str) -> int:
     count = data[name]
     if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 1 << 63:
         return count
-    raise InvalidInput(f"{name} must be a whole number from 0, got {count!r:.80}")
+    raise InvalidInput(f"{name} must be a whole number from 0, got {shown(count)}")
 
 
 def _is_consistent(row: Row) -> bool:
@@ -273,7 +274,7 @@ def _number(data: Mapping[str, Any], name: str, *, least: float) -> float:
         and least <= number <= _MOST
     ):
         return float(number)
-    raise InvalidInput(f"{name} must be a number from {least:g} to {_MOST:g}, got {number!r:.80}")
+    raise InvalidInput(f"{name} must be a number from {least:g} to {_MOST:g}, got {shown(number)}")
 
 
 def _value_key(state: Mapping[str, Any], model: ValueModel, now_s: float) -> float:
@@ -290,7 +291,7 @@ def _claim_in(parts: object) -> Claim | None:
     if parts is None:
         return None
     if len(three := _list(parts, "claim")) != 3:
-        raise InvalidInput(f"claim must be subject, attribute and value, got {parts!r:.80}")
+        raise InvalidInput(f"claim must be subject, attribute and value, got {shown(parts)}")
     return Claim(*three)
 
 
@@ -299,7 +300,10 @@ def _vectors_of(data: Mapping[str, Any], status: Status, embedder: Embedder) -> 
     if status is Status.REFUTED:
         # It is in no index, neither of now nor of the past.
         return np.zeros((0, embedder.dimension), dtype=np.float32)
-    return _vectors_in(data, embedder) if data.get("vectors") else None
+    texts = data.get("vectors")
+    if texts is None or not _list(texts, "vectors"):
+        return None
+    return _vectors_in(data, embedder)
 
 
 def _vectors_in(data: Mapping[str, Any], embedder: Embedder) -> Floats:
@@ -307,9 +311,10 @@ def _vectors_in(data: Mapping[str, Any], embedder: Embedder) -> Floats:
     if len(texts) > PASSAGES_MAX:
         raise InvalidInput(f"an exported item has at most {PASSAGES_MAX} vectors, got {len(texts)}")
     mark, hint = embedder_mark(embedder), "export without vectors to have the texts embedded anew"
-    if data["embedder"] != mark:
+    if not (isinstance(data["embedder"], str) and data["embedder"] == mark):
         raise DimensionMismatch(
-            f"exported vectors must come from embedder {mark}, got {data['embedder']!r:.80}; {hint}"
+            f"exported vectors must come from embedder {mark}, "
+            f"got {shown(data['embedder'])}; {hint}"
         )
     try:
         vectors = [base64.b64decode(text, validate=True) for text in texts]

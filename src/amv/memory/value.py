@@ -20,12 +20,13 @@ never on values read back.
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from types import MappingProxyType
 
 from amv.errors import InvalidInput
+from amv.memory.checks import check_fields
 from amv.memory.tiers import Band
 
 #: No value is written below this, so that its logarithm exists.
@@ -66,6 +67,7 @@ class ValueModel:
     evict_below: float
 
     def __post_init__(self) -> None:
+        check_fields(self)
         # Written positively, so that NaN is refused too.
         for need, holds in (
             ("VALUE_FLOOR < value_max < inf", VALUE_FLOOR < self.value_max < math.inf),
@@ -100,10 +102,15 @@ def value_at(key: float, at_s: float, model: ValueModel) -> float:
     It may lie below VALUE_FLOOR: only what is written is floored.  Before the
     moment its key was made for, an item is worth at most value_max.
     """
-    log_value = key - model.decay_rate * at_s
-    if log_value >= math.log(model.value_max):
-        return model.value_max
-    return min(model.value_max, math.exp(log_value))
+    return values_at([key], at_s, model)[0]
+
+
+def values_at(keys: Iterable[float], at_s: float, model: ValueModel) -> list[float]:
+    """Return `value_at` of each key."""
+    decayed, highest, most = model.decay_rate * at_s, math.log(model.value_max), model.value_max
+    return [
+        most if key - decayed >= highest else min(most, math.exp(key - decayed)) for key in keys
+    ]
 
 
 def threshold_key(threshold: float, at_s: float, model: ValueModel) -> float:

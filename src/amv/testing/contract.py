@@ -26,7 +26,7 @@ from amv.testing.actions import ACTIONS
 from amv.testing.index_contract import CellContract, PostingContract, VectorContract
 from amv.testing.query_contract import FilterContract, TierContract, TimeContract
 from amv.testing.row_contract import NamespaceContract, RowContract, insert, new_namespace
-from amv.testing.samples import NOW_S, Scene, picture, plain, populate, populated
+from amv.testing.samples import NOW_S, Scene, gateway_key, picture, plain, populate, populated
 
 LOOKALIKES: tuple[tuple[Namespace, Namespace], ...] = (
     (("a/b",), ("a", "b")),
@@ -162,6 +162,21 @@ class TransactionContract:
         with store.read() as reader:
             assert [reader.meta(one) for one in ("a", "b")] == [None, ""]
 
+    def test_keys_to_the_gateway_are_kept_and_replaced_by_their_id(self, store: Store) -> None:
+        """As when one is revoked; all are listed, oldest first."""
+        first = gateway_key("b", "alice", "\u00e9/%")
+        later = gateway_key("a")._replace(created_s=NOW_S + 1.0)
+        store.write(lambda w: w.put_key(later))
+        store.write(lambda w: w.put_key(first))
+        revoked = later._replace(revoked_s=NOW_S + 2.5)
+
+        with store.read() as reader:
+            assert reader.keys() == [first, later]
+        store.write(lambda w: w.put_key(revoked))
+        with store.read() as reader:
+            assert [reader.key(one) for one in ("b", "a", "absent")] == [first, revoked, None]
+            assert reader.keys() == [first, revoked]
+
 
 class IsolationContract:
     """No namespace sees, changes or outlives another."""
@@ -183,8 +198,8 @@ class IsolationContract:
             assert overview(store, scene)[2] == before
             drop(store, scene)
 
-    # A change of embedder, and so what is staged for it, is the whole store's.
-    @pytest.mark.parametrize("name", [name for name in ACTIONS if name != "clear_stage"])
+    # A change of embedder, and so what is staged for it, is the whole store's; so are keys.
+    @pytest.mark.parametrize("name", sorted(ACTIONS.keys() - {"clear_stage", "put_key"}))
     def test_no_write_to_one_namespace_shows_in_another(self, store: Store, name: str) -> None:
         """Both hold the same ids, claims and words."""
         scene = populated(store, "john_doe")
@@ -203,6 +218,7 @@ class IsolationContract:
             scene.ns_id + 1000,
             tuple(key + 1000 for key in scene.keys),
             scene.cell_id + 1000,
+            scene.second_id + 1000,
         )
 
         drop(store, scene)

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from amv.memory.lexical import POSTING
-from amv.memory.ports import PENDING, RETIRED, Floats, Members, NewPostings, Store, Writer
+from amv.memory.ports import PENDING, RETIRED, Floats, Members, NewPostings, Place, Store, Writer
 from amv.testing.row_contract import insert, new_namespace
 from amv.testing.samples import (
     codes_by_id,
     ids,
     members,
+    pairs,
     plain,
     populated,
     triples,
@@ -22,6 +23,11 @@ from amv.testing.samples import (
 def items(store: Store, ns_id: int, count: int) -> list[int]:
     """Insert plain rows; return their keys."""
     return insert(store, *(plain(ns_id, f"i{i}") for i in range(count)))
+
+
+def new_cell(store: Store, ns_id: int, *vector_ids: int) -> int:
+    """Add a cell with these members; return its id."""
+    return store.write(lambda w: w.add_cell(ns_id, unit(1), members(*vector_ids)))
 
 
 class VectorContract:
@@ -54,6 +60,7 @@ class VectorContract:
                 assert len(reader.vectors(asked).ids) == len(reader.vectors(asked).matrix) == 0
                 assert len(reader.centroids(asked).ids) == 0
                 assert reader.placements(asked) == {}
+                assert reader.cell_sizes(asked) == {}
                 assert reader.members(asked) == {}
             for none in (reader.vector_ids([1]), reader.pending_ids(ns_id), reader.cell_ids(ns_id)):
                 assert none.tolist() == []
@@ -96,7 +103,7 @@ class VectorContract:
         both = ids(one, two)
         store.write(lambda w: w.add_vectors(ns_id, vectors(two, one)))
 
-        def seen() -> tuple[list[int], list[int], dict[int, int]]:
+        def seen() -> tuple[list[int], list[int], dict[int, Place]]:
             with store.read() as reader:
                 assert reader.pending_ids(other).tolist() == []
                 assert reader.indexed_ids(other).tolist() == []
@@ -106,13 +113,14 @@ class VectorContract:
                     reader.placements(both),
                 )
 
-        assert seen() == ([one, two], [one, two], {one: PENDING, two: PENDING})
+        waiting = Place(PENDING)
+        assert seen() == ([one, two], [one, two], {one: waiting, two: waiting})
         cell_id = store.write(lambda w: w.add_cell(ns_id, unit(0), members(one)))
-        store.write(lambda w: w.place(ids(one), cell_id))
-        assert seen() == ([two], [one, two], {one: cell_id, two: PENDING})
+        store.write(lambda w: w.place(ids(one), pairs((cell_id, PENDING))))
+        assert seen() == ([two], [one, two], {one: Place(cell_id), two: waiting})
         store.write(lambda w: w.remove_members(cell_id, ids(one)))
         store.write(lambda w: w.retire_vectors(ids(one)))
-        assert seen() == ([two], [two], {one: RETIRED, two: PENDING})
+        assert seen() == ([two], [two], {one: Place(RETIRED), two: waiting})
         with store.read() as reader:
             assert reader.vectors(both).ids.tolist() == [one, two]
         store.write(lambda w: w.drop_vectors(both))
@@ -128,7 +136,7 @@ class VectorContract:
         store.write(lambda w: w.add_vectors(ns_id, vectors(vector_id(key))))
         store.write(lambda w: w.retire_vectors(ids(vector_id(key))))
 
-        store.write(lambda w: w.place(ids(vector_id(key)), PENDING))
+        store.write(lambda w: w.place(ids(vector_id(key)), pairs((PENDING, PENDING))))
 
         with store.read() as reader:
             assert reader.pending_ids(ns_id).tolist() == [vector_id(key)]
@@ -200,7 +208,7 @@ class CellContract:
         ns_id = new_namespace(store)
         first = store.write(lambda w: w.add_cell(ns_id, unit(1), members(4096, 8192)))
         second = store.write(lambda w: w.add_cell(ns_id, unit(2), members(12288)))
-        store.write(lambda w: w.extend_cell(first, members(4097, 4098)))
+        store.write(lambda w: w.extend_cells({first: members(4097, 4098)}))
         store.write(lambda w: w.remove_members(first, ids(4098, 4096, 999)))
 
         assert PENDING < first < second
@@ -216,6 +224,92 @@ class CellContract:
         assert centroids.matrix.dtype == np.float32
         halves = np.stack([unit(1), unit(2)]).astype(np.float16)
         np.testing.assert_array_equal(centroids.matrix, halves.astype(np.float32))
+
+    def test_cells_tell_their_sizes(self, store: Store) -> None:
+        """Whatever parts they grew by and lost; a cell that is not there has none."""
+        ns_id = new_namespace(store)
+        first = store.write(lambda w: w.add_cell(ns_id, unit(1), members(4096, 8192)))
+        second = store.write(lambda w: w.add_cell(ns_id, unit(2), members()))
+        store.write(lambda w: w.extend_cells({second: members(4096), first: members(4097, 4098)}))
+        store.write(lambda w: w.remove_members(first, ids(4097, 8192)))
+
+        with store.read() as reader:
+            sizes = reader.cell_sizes(ids(second + 1000, second, first))
+            held = reader.members(ids(first, second))
+        assert sizes == {first: 2, second: 1}
+        assert sizes == {i: len(one.ids) for i, one in held.items()}
+
+    def test_a_cell_that_is_gone_takes_no_members(self, store: Store) -> None:
+        """What is written for it would belong to no namespace; the other cells get theirs."""
+        ns_id = new_namespace(store)
+        gone, kept = (new_cell(store, ns_id, 4096) for _ in range(2))
+        store.write(lambda w: w.drop_cell(gone))
+
+        store.write(lambda w: w.extend_cells({gone: members(8192), kept: members(8192)}))
+        store.write(lambda w: w.extend_cells({}))
+
+        with store.read() as reader:
+            assert reader.cell_sizes(ids(gone, kept)) == {kept: 2}
+            assert sorted(reader.members(ids(gone, kept))) == [kept]
+
+    def test_a_vector_is_in_two_cells_and_moves_from_one_at_a_time(self, store: Store) -> None:
+        """As when one of them is split: in the other it stays, nearest or second as it was."""
+        ns_id = new_namespace(store)
+        a, b, c = items(store, ns_id, 3)
+        near, far, away = vector_id(a), vector_id(b), vector_id(c)
+        store.write(lambda w: w.add_vectors(ns_id, vectors(near, far, away)))
+        old, other, new = (new_cell(store, ns_id) for _ in range(3))
+        spots = pairs((old, other), (other, old), (other, PENDING))
+        store.write(lambda w: w.place(ids(near, far, away), spots))
+
+        store.write(lambda w: w.move_vectors(ids(away, far, 999), old, new))
+
+        with store.read() as reader:
+            assert reader.placements(ids(near, far, away)) == {
+                near: Place(old, other),
+                far: Place(other, new),
+                away: Place(other),
+            }
+        store.write(lambda w: w.move_vectors(ids(near, far, away), other, new))
+        with store.read() as reader:
+            assert reader.placements(ids(near, away)) == {near: Place(old, new), away: Place(new)}
+            assert reader.pending_ids(ns_id).tolist() == []
+        store.write(lambda w: w.retire_vectors(ids(near)))
+        with store.read() as reader:
+            assert reader.placements(ids(near)) == {near: Place(RETIRED)}
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            "no longer in the nearest",
+            "no longer in the second",
+            "in one it is not placed in",
+            "second dropped",
+            "second unknown",
+        ],
+    )
+    def test_the_check_compares_both_cells_of_a_vector(self, store: Store, damage: str) -> None:
+        """A slip in either would leave a forgotten item's code behind, or lose a neighbour."""
+        scene = populated(store, "alice")
+        assert store.check() == []
+        first, cold = vector_id(scene.keys[0]), vector_id(scene.keys[2])
+
+        def work(writer: Writer) -> None:
+            if damage == "no longer in the nearest":
+                writer.remove_members(scene.cell_id, ids(first))
+            elif damage == "no longer in the second":
+                writer.remove_members(scene.second_id, ids(first))
+            elif damage == "in one it is not placed in":
+                writer.extend_cells({scene.second_id: members(cold)})
+            elif damage == "second dropped":
+                writer.drop_cell(scene.second_id)
+            else:
+                writer.place(ids(first), pairs((scene.cell_id, scene.second_id + 1000)))
+
+        store.write(work)
+
+        said = " ".join(store.check())
+        assert "placed" in said
 
     def test_the_number_of_a_cell_is_never_used_again(self, store: Store) -> None:
         """An index over centroids that still names the old one must find nothing."""
@@ -240,8 +334,11 @@ class CellContract:
 
         with store.read() as reader:
             assert reader.cell_ids(ns_id).tolist() == [cell_id]
-            assert len(reader.members(ids(cell_id))[cell_id].ids) == 0
-        store.write(lambda w: w.extend_cell(cell_id, members(8192)))
+            assert reader.cell_sizes(ids(cell_id)) == {cell_id: 0}
+            emptied = reader.members(ids(cell_id))[cell_id]
+        # As wide as ever: a search puts the codes of several cells together.
+        assert emptied.codes.shape == (0, members(4096).codes.shape[1])
+        store.write(lambda w: w.extend_cells({cell_id: members(8192)}))
         with store.read() as reader:
             assert codes_by_id(reader.members(ids(cell_id))[cell_id]) == codes_by_id(members(8192))
 
@@ -254,7 +351,7 @@ class CellContract:
             cell_id = writer.add_cell(ns_id, unit(1), members())
             for start in range(0, 500, 7):
                 part = slice(start, start + 7)
-                writer.extend_cell(cell_id, Members(wanted.ids[part], wanted.codes[part]))
+                writer.extend_cells({cell_id: Members(wanted.ids[part], wanted.codes[part])})
             return cell_id
 
         cell_id = store.write(work)
@@ -289,13 +386,14 @@ class CellContract:
         retired = vector_id(scene.keys[3])
         with store.read() as reader:
             assert reader.cell_ids(scene.ns_id).tolist() == []
-            assert reader.members(ids(scene.cell_id)) == {}
+            assert reader.members(ids(scene.cell_id, scene.second_id)) == {}
+            assert set(reader.placements(np.array(indexed)).values()) == {Place(PENDING)}
             assert reader.cell_snapshot(scene.ns_id) is None
             assert reader.frequencies(scene.ns_id, ["rome", "trip"]) == {}
             assert len(reader.postings(scene.ns_id, "rome", 9)) == 0
             assert reader.pending_ids(scene.ns_id).tolist() == indexed
             assert reader.indexed_ids(scene.ns_id).tolist() == indexed
-            assert reader.placements(ids(retired)) == {retired: RETIRED}
+            assert reader.placements(ids(retired)) == {retired: Place(RETIRED)}
             after = reader.vectors(reader.vector_ids(scene.keys))
         assert after.ids.tolist() == before.ids.tolist()
         np.testing.assert_array_equal(after.matrix, before.matrix)

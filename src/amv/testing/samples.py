@@ -15,10 +15,12 @@ from amv.memory import filters
 from amv.memory.item import Claim, Namespace, Protection, Row, State, Status
 from amv.memory.ports import (
     PASSAGES_MAX,
+    PENDING,
     Change,
     Floats,
     HistoryRow,
     Ids,
+    KeyRow,
     Members,
     NamespaceRow,
     NewPostings,
@@ -91,9 +93,20 @@ def vectors(*vector_ids: int) -> Vectors:
 
 
 def members(*vector_ids: int) -> Members:
-    """Return those vectors as members of a cell."""
-    matrix = vectors(*vector_ids).matrix
-    return Members(ids(*vector_ids), np.rint(matrix * 127).astype(np.int8))
+    """Return those vectors as members of a cell; to a store, a code is so many bytes."""
+    parts = vectors(*vector_ids).matrix[:, : DIMENSION // 2]
+    return Members(ids(*vector_ids), np.rint(parts * 127 + 128).astype(np.uint8))
+
+
+def pairs(*cell_ids: tuple[int, int]) -> Ids:
+    """Return the two cells of each vector, as `Writer.place` takes them."""
+    return np.array(cell_ids, dtype=np.int64).reshape(-1, 2)
+
+
+def gateway_key(key_id: str, *namespace: str) -> KeyRow:
+    """Return a key to the gateway that reaches *namespace*."""
+    mac = bytes(range(256))[-32:]
+    return KeyRow(key_id, mac, namespace, level=1, created_s=NOW_S + 0.125, revoked_s=None)
 
 
 def state(
@@ -173,6 +186,7 @@ class Scene:
     ns_id: int
     keys: tuple[int, ...]
     cell_id: int
+    second_id: int
 
 
 ITEM_IDS = ("plain", "hot", "cold", "old", "new", "refuted", "later", "expired")
@@ -192,7 +206,10 @@ def populate(writer: Writer, name: Namespace) -> Scene:
     writer.stage_vectors(vectors(vector_id(cold)))
     in_cell = (vector_id(first), vector_id(first, 1), vector_id(cold))
     cell_id = writer.add_cell(namespace.ns_id, unit(1), members(*in_cell))
-    writer.place(ids(*in_cell), cell_id)
+    second_id = writer.add_cell(namespace.ns_id, unit(2), members(*in_cell[:2]))
+    # One vector has its nearest in each, and one has no second.
+    spots = pairs((cell_id, second_id), (second_id, cell_id), (cell_id, PENDING))
+    writer.place(ids(*in_cell), spots)
     writer.put_cell_snapshot(namespace.ns_id, b"index\x00over centroids")
     postings = [
         NewPostings(key, {"rome": 1 + i, "trip": 1, TERMS[2 + i % 3]: 2}, 2)
@@ -201,7 +218,7 @@ def populate(writer: Writer, name: Namespace) -> Scene:
     writer.add_postings(namespace.ns_id, postings)
     writer.log_change(namespace.ns_id, 1, Change(hot_in=[hot], vectors_in=[vector_id(hot)]))
     writer.put_namespace(totals(namespace))
-    return Scene(name, namespace.ns_id, keys, cell_id)
+    return Scene(name, namespace.ns_id, keys, cell_id, second_id)
 
 
 def populated(store: Store, *name: str) -> Scene:
@@ -220,8 +237,8 @@ def totals(namespace: NamespaceRow) -> NamespaceRow:
         pinned=1,
         vectors=5,
         pending=2,
-        cells=1,
-        cells_changed=1,
+        cells=2,
+        cells_changed=2,
         next_due_s=NOW_S + 60.0,
     )
 
@@ -267,6 +284,7 @@ def picture(reader: Reader, scene: Scene) -> dict[str, object]:
     return {
         "namespace": reader.namespace(scene.name),
         "changes": reader.changes(scene.ns_id, 0),
+        "keys": reader.keys(),
         **_row_picture(reader, scene.ns_id, scene.keys),
         **_sweep_picture(reader, scene.ns_id),
         **_vector_picture(reader, scene),
@@ -321,7 +339,8 @@ def _vector_picture(reader: Reader, scene: Scene) -> dict[str, object]:
         "centroids": (centroids.ids.tolist(), centroids.matrix.tolist()),
         "snapshot": reader.cell_snapshot(scene.ns_id),
         "members": {i: codes_by_id(one) for i, one in reader.members(cell_ids).items()},
-        "cell": sorted(reader.members(ids(scene.cell_id))),
+        "sizes": reader.cell_sizes(cell_ids),
+        "own cells": sorted(reader.members(ids(scene.cell_id, scene.second_id))),
     }
 
 
@@ -334,7 +353,7 @@ def _word_picture(reader: Reader, ns_id: int) -> dict[str, object]:
 
 def codes_by_id(one: Members) -> dict[int, list[int]]:
     """Return the codes of each member; in which order a cell holds them is its own affair."""
-    assert one.codes.dtype == np.int8
+    assert one.codes.dtype == np.uint8
     return dict(zip(one.ids.tolist(), one.codes.tolist(), strict=True))
 
 

@@ -14,8 +14,10 @@ from amv.memory.ports import (
     Change,
     HistoryRow,
     Ids,
+    KeyRow,
     Members,
     NamespaceRow,
+    Place,
     Vectors,
 )
 from amv.memory.tiers import Tier
@@ -141,9 +143,9 @@ class MemoryReader:
     def indexed_ids(self, ns_id: int) -> Ids:
         return ids_of(self._indexed("indexed", ns_id))
 
-    def placements(self, vector_ids: Ids) -> dict[int, int]:
+    def placements(self, vector_ids: Ids) -> dict[int, Place]:
         found = among(self._tables.vectors, vector_ids)
-        return {i: vector.cell_id for i, vector in found.items()}
+        return {i: vector.place for i, vector in found.items()}
 
     def cell_ids(self, ns_id: int) -> Ids:
         return ids_of(self._indexed("cells", ns_id))
@@ -158,6 +160,9 @@ class MemoryReader:
     def members(self, cell_ids: Ids) -> dict[int, Members]:
         found = among(self._tables.cells, cell_ids)
         return {i: cell.members for i, cell in found.items()}
+
+    def cell_sizes(self, cell_ids: Ids) -> dict[int, int]:
+        return {i: len(members.ids) for i, members in self.members(cell_ids).items()}
 
     def frequencies(self, ns_id: int, terms: Sequence[str]) -> dict[str, int]:
         kept = self._tables.postings.get(ns_id, {})
@@ -199,3 +204,9 @@ class MemoryReader:
         rows = self._tables.rows
         found = (key for key in self._indexed("past", ns_id) if was_valid(rows[key], at_s))
         return nlargest(limit, found)
+
+    def key(self, key_id: str) -> KeyRow | None:
+        return self._tables.keys.get(key_id)
+
+    def keys(self) -> list[KeyRow]:
+        return sorted(self._tables.keys.values(), key=lambda key: (key.created_s, key.key_id))

@@ -28,8 +28,10 @@ from amv.memory.ports import (
     Floats,
     HistoryRow,
     Ids,
+    KeyRow,
     Members,
     NamespaceRow,
+    Place,
     Vectors,
 )
 from amv.memory.tiers import Tier
@@ -44,10 +46,10 @@ S = TypeVar("S", bound=np.generic)
 
 
 class Vector(NamedTuple):
-    """One passage's vector and where it is: a cell, PENDING or RETIRED."""
+    """One passage's vector and where it is."""
 
     ns_id: int
-    cell_id: int
+    place: Place
     values: Floats
 
 
@@ -64,6 +66,7 @@ class Tables:
     """All that is kept.  *postings* leads from namespace, term and key to (tf, length)."""
 
     meta: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, KeyRow] = field(default_factory=dict)
     namespaces: dict[int, NamespaceRow] = field(default_factory=dict)
     names: dict[Namespace, int] = field(default_factory=dict)
     changes: dict[int, dict[int, Change]] = field(default_factory=dict)
@@ -109,9 +112,9 @@ def entries_of_vector(vector_id: int, vector: Vector | None) -> set[Entry]:
     if vector is None:
         return set()
     entries: set[Entry] = {("vectors", vector.ns_id), ("owner", vector_id // PASSAGES_MAX)}
-    if vector.cell_id != RETIRED:
+    if vector.place.cell_id != RETIRED:
         entries.add(("indexed", vector.ns_id))
-    if vector.cell_id == PENDING:
+    if vector.place.cell_id == PENDING:
         entries.add(("pending", vector.ns_id))
     return entries
 
@@ -141,7 +144,7 @@ def own_change(change: Change) -> Change:
 
 def own_members(members: Members) -> Members:
     """Return a read-only copy of *members*."""
-    return Members(frozen(members.ids, np.int64), frozen(members.codes, np.int8))
+    return Members(frozen(members.ids, np.int64), frozen(members.codes, np.uint8))
 
 
 def frozen(array: npt.NDArray[np.generic], dtype: type[S]) -> npt.NDArray[S]:
@@ -226,9 +229,10 @@ def _wrong_vectors(tables: Tables) -> list[str]:
         for vector_id in cell.members.ids.tolist()
     }
     placed = {
-        (vector_id, vector.cell_id)
+        (vector_id, cell_id)
         for vector_id, vector in tables.vectors.items()
-        if vector.cell_id not in (PENDING, RETIRED)
+        for cell_id in vector.place
+        if cell_id not in (PENDING, RETIRED)
     }
     orphans = [i for i in tables.vectors if i // PASSAGES_MAX not in tables.rows]
     return (

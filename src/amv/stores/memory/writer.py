@@ -1,6 +1,6 @@
 """Writing the dictionaries of the in-process store, with notes on how to undo it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -17,9 +17,11 @@ from amv.memory.ports import (
     Floats,
     HistoryRow,
     Ids,
+    KeyRow,
     Members,
     NamespaceRow,
     NewPostings,
+    Place,
     Vectors,
 )
 from amv.stores.memory.reader import MemoryReader
@@ -112,6 +114,9 @@ class MemoryWriter(MemoryReader):
     def set_meta(self, name: str, value: str | None) -> None:
         self._set_or_remove(self._tables.meta, name, value)
 
+    def put_key(self, key: KeyRow) -> None:
+        self._set(self._tables.keys, key.key_id, key)
+
     def create_namespace(self, name: Namespace, half_life_s: float) -> NamespaceRow:
         if name in self._tables.names:
             raise StoreError(f"namespace {name!r} exists already")
@@ -189,10 +194,11 @@ class MemoryWriter(MemoryReader):
 
     def add_vectors(self, ns_id: int, vectors: Vectors) -> None:
         for vector_id, values in zip(vectors.ids.tolist(), vectors.matrix, strict=True):
-            self._put_vector(vector_id, Vector(ns_id, PENDING, frozen(values, np.float32)))
+            vector = Vector(ns_id, Place(PENDING), frozen(values, np.float32))
+            self._put_vector(vector_id, vector)
 
     def retire_vectors(self, vector_ids: Ids) -> None:
-        self.place(vector_ids, RETIRED)
+        self._place_all(vector_ids, Place(RETIRED))
 
     def drop_vectors(self, vector_ids: Ids) -> None:
         for vector_id, vector in among(self._tables.vectors, vector_ids).items():
@@ -201,9 +207,18 @@ class MemoryWriter(MemoryReader):
         for vector_id in self.staged_ids([i // PASSAGES_MAX for i in vector_ids.tolist()]).tolist():
             self._remove(self._tables.staged, vector_id)
 
-    def place(self, vector_ids: Ids, cell_id: int) -> None:
+    def place(self, vector_ids: Ids, cell_ids: Ids) -> None:
+        for vector_id, place in zip(vector_ids.tolist(), cell_ids.tolist(), strict=True):
+            self._place_all(np.array([vector_id]), Place(*place))
+
+    def _place_all(self, vector_ids: Ids, place: Place) -> None:
         for vector_id, vector in among(self._tables.vectors, vector_ids).items():
-            self._put_vector(vector_id, vector._replace(cell_id=cell_id))
+            self._put_vector(vector_id, vector._replace(place=place))
+
+    def move_vectors(self, vector_ids: Ids, cell_id: int, to_cell_id: int) -> None:
+        for vector_id, vector in among(self._tables.vectors, vector_ids).items():
+            place = Place(*(to_cell_id if i == cell_id else i for i in vector.place))
+            self._put_vector(vector_id, vector._replace(place=place))
 
     def add_cell(self, ns_id: int, centroid: Floats, members: Members) -> int:
         cell_id = next(self._tables.new_cell_ids)
@@ -212,13 +227,14 @@ class MemoryWriter(MemoryReader):
         self._set(self._tables.cells, cell_id, cell)
         return cell_id
 
-    def extend_cell(self, cell_id: int, members: Members) -> None:
-        if (cell := self._tables.cells.get(cell_id)) is not None:
-            joined = Members(
-                np.concatenate([cell.members.ids, members.ids]),
-                np.concatenate([cell.members.codes, members.codes]),
-            )
-            self._set(self._tables.cells, cell_id, cell._replace(members=own_members(joined)))
+    def extend_cells(self, members: Mapping[int, Members]) -> None:
+        for cell_id, more in members.items():
+            if (cell := self._tables.cells.get(cell_id)) is not None:
+                joined = Members(
+                    np.concatenate([cell.members.ids, more.ids]),
+                    np.concatenate([cell.members.codes, more.codes]),
+                )
+                self._set(self._tables.cells, cell_id, cell._replace(members=own_members(joined)))
 
     def remove_members(self, cell_id: int, vector_ids: Ids) -> None:
         if (cell := self._tables.cells.get(cell_id)) is not None:
@@ -250,4 +266,4 @@ class MemoryWriter(MemoryReader):
             self.drop_cell(cell_id)
         self.put_cell_snapshot(ns_id, None)
         self._remove(self._tables.postings, ns_id)
-        self.place(self.indexed_ids(ns_id), PENDING)
+        self._place_all(self.indexed_ids(ns_id), Place(PENDING))

@@ -87,12 +87,20 @@ _COUNTED = (
     ),
     (
         "vectors placed in cells that are gone or another namespace's",
-        "SELECT count(*) FROM placement p LEFT JOIN cell c USING (cell_id)"
+        "SELECT count(*) FROM (SELECT cell_id, ns_id FROM placement"
+        " UNION ALL SELECT second_id, ns_id FROM placement) p LEFT JOIN cell c USING (cell_id)"
         " WHERE p.cell_id > 0 AND (c.cell_id IS NULL OR c.ns_id <> p.ns_id)",
     ),
     (
         "parts of cells that are gone",
         f"SELECT count(*) FROM cell_part WHERE id / {PARTS_MAX} NOT IN (SELECT cell_id FROM cell)",
+    ),
+    (
+        "parts of cells whose length is not that of so many members",
+        # A code has half a byte a component, a centroid two; see `cells.code_width`.
+        "SELECT count(*) FROM cell_part p JOIN cell c"
+        f" ON c.cell_id = p.id / {PARTS_MAX}"
+        " WHERE length(p.data) <> p.members * (8 + (length(c.centroid) + 2) / 4)",
     ),
     (
         "chunks of postings whose term is gone",
@@ -132,7 +140,7 @@ def problems(execute: Execute) -> Iterator[str]:
 
 def _astray(execute: Execute) -> Iterator[str]:
     if found := _misplaced(execute):
-        yield f"there are {found} vectors that are not in the one cell they are placed in"
+        yield f"there are {found} vectors that are not in just the cells they are placed in"
     gone, others = _misled_postings(execute)
     if gone:
         yield f"there are {gone} postings that lead to an item that is gone"
@@ -156,7 +164,11 @@ _DECODED: tuple[tuple[str, str, Callable[[Params], object]], ...] = (
     ("changes", "SELECT payload FROM change", lambda columns: change_of(*columns)),
     ("vectors", "SELECT data FROM vector_data", _vector_of),
     ("staged vectors", "SELECT data FROM staged_vector", _vector_of),
-    ("parts of cells", "SELECT data FROM cell_part", lambda columns: decode_members(*columns)),
+    (
+        "parts of cells",
+        "SELECT members, data FROM cell_part",
+        lambda columns: decode_members(*columns),
+    ),
     ("centroids", "SELECT centroid FROM cell", decode_centroids),
     (
         "lists of postings",
@@ -230,17 +242,20 @@ def _misled_postings(execute: Execute) -> tuple[int, int]:
 def _misplaced(execute: Execute) -> int:
     """Count disagreements between what cells hold and what placements say."""
     held, rightly = 0, 0
-    for part_id, data in execute("SELECT id, data FROM cell_part ORDER BY id"):
+    for part_id, count, data in execute("SELECT id, members, data FROM cell_part ORDER BY id"):
         try:
-            ids = decode_members(data).ids.copy()
+            ids = decode_members(count, data).ids.copy()
         except StoreError:
             # Told apart; its members are counted as placed where they are not.
             continue
         held += len(ids)
         (found,) = execute(
-            "SELECT count(*) FROM placement WHERE id IN carray(?) AND cell_id = ?",
+            "SELECT count(*) FROM placement WHERE id IN carray(?1) AND ?2 IN (cell_id, second_id)",
             (apsw.carray(ids), part_id // PARTS_MAX),
         ).fetchone()
         rightly += int(found)
-    (placed,) = execute("SELECT count(*) FROM placement WHERE cell_id > 0").fetchone()
+    (placed,) = execute(
+        "SELECT count(*) FILTER (WHERE cell_id > 0) + count(*) FILTER (WHERE second_id > 0)"
+        " FROM placement"
+    ).fetchone()
     return held - rightly + abs(int(placed) - rightly)

@@ -68,18 +68,18 @@ def decode_vectors(blobs: Sequence[bytes]) -> Floats:
 
 
 def encode_members(members: Members) -> bytes:
-    """Return the members of a cell as bytes: ids, codes, count."""
-    ids = np.ascontiguousarray(members.ids, dtype="<i8").tobytes()
-    codes = np.ascontiguousarray(members.codes, dtype=np.int8).tobytes()
-    return ids + codes + len(members.ids).to_bytes(4, "little")
+    """Return the members of a cell as bytes: ids, then codes."""
+    return (
+        np.ascontiguousarray(members.ids, dtype="<i8").tobytes()
+        + np.ascontiguousarray(members.codes).tobytes()
+    )
 
 
-def decode_members(data: bytes) -> Members:
-    """Return what `encode_members` was given; the arrays are read-only."""
+def decode_members(count: int, data: bytes) -> Members:
+    """Return the *count* members that `encode_members` was given; the arrays are read-only."""
     try:
-        count = int.from_bytes(data[-4:], "little")
         ids = np.frombuffer(data, np.int64, count)
-        codes = np.frombuffer(data, np.int8, len(data) - 4 - 8 * count, 8 * count)
+        codes = np.frombuffer(data, np.uint8, len(data) - 8 * count, 8 * count)
         return Members(ids, codes.reshape(count, -1))
     except UNDECODABLE as error:
         raise damaged("a cell") from error

@@ -19,8 +19,10 @@ from amv.memory.ports import (
     Change,
     HistoryRow,
     Ids,
+    KeyRow,
     Members,
     NamespaceRow,
+    Place,
     Vectors,
     ascending,
 )
@@ -41,6 +43,7 @@ from amv.stores.sqlite.rows import (
     change_of,
     decoded,
     history_of,
+    key_of,
     namespace_of,
     namespace_text,
     rows_of,
@@ -106,12 +109,17 @@ _UNSTAGED = f"""WITH RECURSIVE owner (key) AS (
         SELECT 1 FROM staged_vector v
         WHERE v.id >= key * {PASSAGES_MAX} AND v.id < (key + 1) * {PASSAGES_MAX}
     ) LIMIT ?2"""
+_KEYS = "SELECT key_id, mac, namespace, level, created_s, revoked_s FROM api_key"
 _PENDING = "SELECT id FROM placement WHERE ns_id = ? AND min(cell_id, 1) = 0"
 _INDEXED = "SELECT id FROM placement WHERE ns_id = ? AND min(cell_id, 1) >= 0"
-_PLACEMENTS = "SELECT p.id, p.cell_id FROM carray(?) a CROSS JOIN placement p ON p.id = a.value"
+_PLACEMENTS = """SELECT p.id, p.cell_id, p.second_id FROM carray(?) a
+    CROSS JOIN placement p ON p.id = a.value"""
 _CENTROIDS = """SELECT c.cell_id, c.centroid FROM carray(?) a
     CROSS JOIN cell c ON c.cell_id = a.value"""
-_PARTS = f"""SELECT p.id, p.data FROM carray(?) a CROSS JOIN cell_part p
+_SIZES = f"""SELECT c.cell_id, (SELECT coalesce(sum(p.members), 0) FROM cell_part p
+        WHERE p.id >= c.cell_id * {PARTS_MAX} AND p.id < (c.cell_id + 1) * {PARTS_MAX})
+    FROM carray(?) a CROSS JOIN cell c ON c.cell_id = a.value"""
+_PARTS = f"""SELECT p.id, p.members, p.data FROM carray(?) a CROSS JOIN cell_part p
     ON p.id >= a.value * {PARTS_MAX} AND p.id < (a.value + 1) * {PARTS_MAX}"""
 
 
@@ -292,8 +300,9 @@ class SqliteReader:
         # The index gives those pending first.
         return np.sort(_ids(self._column(_INDEXED, ns_id)))
 
-    def placements(self, vector_ids: Ids) -> dict[int, int]:
-        return dict(self._by_ids(_PLACEMENTS, vector_ids))
+    def placements(self, vector_ids: Ids) -> dict[int, Place]:
+        found = self._by_ids(_PLACEMENTS, vector_ids)
+        return {vector_id: Place(*cells) for vector_id, *cells in found}
 
     def cell_ids(self, ns_id: int) -> Ids:
         return _ids(self._column("SELECT cell_id FROM cell WHERE ns_id = ? ORDER BY 1", ns_id))
@@ -308,8 +317,8 @@ class SqliteReader:
 
     def members(self, cell_ids: Ids) -> dict[int, Members]:
         parts: dict[int, list[Members]] = {}
-        for part_id, data in self._by_ids(_PARTS, cell_ids):
-            parts.setdefault(part_id // PARTS_MAX, []).append(decode_members(data))
+        for part_id, count, data in self._by_ids(_PARTS, cell_ids):
+            parts.setdefault(part_id // PARTS_MAX, []).append(decode_members(count, data))
         found = {cell_id: join_members(members) for cell_id, members in parts.items()}
         if len(found) < len(cell_ids):
             self._add_empty_cells(found, cell_ids)
@@ -319,8 +328,12 @@ class SqliteReader:
         """A cell that lost its last member has no part, and is still a cell."""
         missing = np.array([i for i in cell_ids.tolist() if i not in found], dtype=np.int64)
         for cell_id, centroid in self._by_ids(_CENTROIDS, missing):
-            codes = np.empty((0, len(centroid) // 2), dtype=np.int8)
+            # Two bytes a component of a centroid, half of one in a code.
+            codes = np.empty((0, (len(centroid) + 2) // 4), dtype=np.uint8)
             found[cell_id] = Members(_ids([]), codes)
+
+    def cell_sizes(self, cell_ids: Ids) -> dict[int, int]:
+        return dict(self._by_ids(_SIZES, cell_ids))
 
     def _ids_of(self, statement: str, keys: Sequence[int]) -> Ids:
         """Run a statement over an array of keys, ascending and each once."""
@@ -335,6 +348,17 @@ class SqliteReader:
         unique = ascending(ids).astype(np.int64, copy=False)
         found: list[Any] = self._execute(statement, (apsw.carray(unique),)).fetchall()
         return found
+
+    # ------------------------------------------------------------ keys to the gateway
+
+    def key(self, key_id: str) -> KeyRow | None:
+        found = self._execute(f"{_KEYS} WHERE key_id = ?", (key_id,))
+        keys = decoded(key_of, found, "a key to the gateway")
+        return keys[0] if keys else None
+
+    def keys(self) -> list[KeyRow]:
+        found = self._execute(f"{_KEYS} ORDER BY created_s, key_id")
+        return decoded(key_of, found, "a key to the gateway")
 
     # ------------------------------------------------------------ postings
 

@@ -8,7 +8,7 @@ import msgspec.json
 import msgspec.msgpack
 
 from amv.memory.item import Claim, JsonScalar, Namespace, Protection, Row, State, Status
-from amv.memory.ports import Change, HistoryRow, NamespaceRow
+from amv.memory.ports import Change, HistoryRow, KeyRow, NamespaceRow
 from amv.memory.tiers import Tier
 from amv.stores.sqlite.damage import UNDECODABLE, damaged
 
@@ -271,6 +271,12 @@ def namespace_of(columns: Params) -> NamespaceRow:
     values = dict(zip(NAMESPACE_COLUMNS, columns, strict=True))
     values["name"] = _NAME.decode(columns[1])
     return NamespaceRow(**values)
+
+
+def key_of(columns: Params) -> KeyRow:
+    """Return the key to the gateway that was stored."""
+    key_id, mac, namespace, *rest = columns
+    return KeyRow(key_id, mac, _NAME.decode(namespace), *rest)
 
 
 # ---------------------------------------------------------------- changes

@@ -5,7 +5,7 @@ deleted is overwritten with zeros (secure_delete), in the file and, after the
 next truncating checkpoint, in the log; so a delete here needs nothing more.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import apsw
@@ -21,6 +21,7 @@ from amv.memory.ports import (
     Floats,
     HistoryRow,
     Ids,
+    KeyRow,
     Members,
     NamespaceRow,
     NewPostings,
@@ -93,10 +94,23 @@ _DELETE_HISTORY = f"""DELETE FROM history WHERE id IN (
 _PUT_NAMESPACE = f"UPDATE namespace SET {_assignments(NAMESPACE_COLUMNS[1:])} WHERE ns_id = ?"
 _INSERT_NAMESPACE = f"INSERT INTO namespace VALUES ({_marks(len(NAMESPACE_COLUMNS))})"
 
-_OWN_PARTS = f"""SELECT id, data FROM cell_part
+_COUNT_PARTS = f"""SELECT c.cell_id, count(p.id), max(p.id) FROM carray(?) a
+    CROSS JOIN cell c ON c.cell_id = a.value
+    LEFT JOIN cell_part p
+        ON p.id >= c.cell_id * {PARTS_MAX} AND p.id < (c.cell_id + 1) * {PARTS_MAX}
+    GROUP BY c.cell_id"""
+_OWN_PARTS = f"""SELECT id, members, data FROM cell_part
     WHERE id >= ?1 * {PARTS_MAX} AND id < (?1 + 1) * {PARTS_MAX} ORDER BY id"""
 _DROP_PARTS = f"""DELETE FROM cell_part
     WHERE id >= ?1 * {PARTS_MAX} AND id < (?1 + 1) * {PARTS_MAX}"""
+
+_ADD_PART = "INSERT INTO cell_part VALUES (?, ?, ?)"
+_REPLACE_PART = "INSERT OR REPLACE INTO cell_part VALUES (?, ?, ?)"
+
+_PLACE = "UPDATE placement SET cell_id = ?, second_id = ? WHERE id = ?"
+_MOVE = """UPDATE placement SET cell_id = iif(cell_id = ?2, ?3, cell_id),
+    second_id = iif(second_id = ?2, ?3, second_id) WHERE id IN carray(?1)"""
+_RETIRE = f"UPDATE placement SET cell_id = {RETIRED}, second_id = 0 WHERE id IN carray(?1)"
 
 _DROP_CELLS = (
     f"""DELETE FROM cell_part WHERE id IN (
@@ -143,6 +157,10 @@ class SqliteWriter(SqliteReader):
             self._execute("DELETE FROM meta WHERE name = ?", (name,))
         else:
             self._execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+    def put_key(self, key: KeyRow) -> None:
+        params = key._replace(namespace=namespace_text(key.namespace))  # type: ignore[arg-type]
+        self._execute("INSERT OR REPLACE INTO api_key VALUES (?, ?, ?, ?, ?, ?)", tuple(params))
 
     def create_namespace(self, name: Namespace, half_life_s: float) -> NamespaceRow:
         text = namespace_text(name)
@@ -264,12 +282,12 @@ class SqliteWriter(SqliteReader):
             "INSERT OR REPLACE INTO vector_data VALUES (?, ?)", list(zip(ids, data, strict=True))
         )
         self._executemany(
-            "INSERT OR REPLACE INTO placement VALUES (?, ?, 0)",
+            "INSERT OR REPLACE INTO placement VALUES (?, ?, 0, 0)",
             [(vector_id, ns_id) for vector_id in ids],
         )
 
     def retire_vectors(self, vector_ids: Ids) -> None:
-        self.place(vector_ids, RETIRED)
+        self._by_id(_RETIRE, vector_ids)
 
     def drop_vectors(self, vector_ids: Ids) -> None:
         staged_ids = self.staged_ids(owners(vector_ids).tolist())
@@ -277,8 +295,12 @@ class SqliteWriter(SqliteReader):
         self._by_id("DELETE FROM vector_data WHERE id IN carray(?)", vector_ids)
         self._by_id("DELETE FROM placement WHERE id IN carray(?)", vector_ids)
 
-    def place(self, vector_ids: Ids, cell_id: int) -> None:
-        self._by_id("UPDATE placement SET cell_id = ?2 WHERE id IN carray(?1)", vector_ids, cell_id)
+    def place(self, vector_ids: Ids, cell_ids: Ids) -> None:
+        found = zip(vector_ids.tolist(), cell_ids.tolist(), strict=True)
+        self._executemany(_PLACE, [(*cells, vector_id) for vector_id, cells in found])
+
+    def move_vectors(self, vector_ids: Ids, cell_id: int, to_cell_id: int) -> None:
+        self._by_id(_MOVE, vector_ids, cell_id, to_cell_id)
 
     def _by_id(self, statement: str, ids: Ids, *params: object) -> None:
         if len(ids):
@@ -292,32 +314,37 @@ class SqliteWriter(SqliteReader):
             "INSERT INTO cell VALUES (NULL, ?, ?)", (ns_id, centroid.astype(np.float16).tobytes())
         )
         cell_id = self._connection.last_insert_rowid()
-        self._add_part(cell_id, 0, members)
+        self._executemany(_ADD_PART, _part_params(cell_id * PARTS_MAX, members))
         return cell_id
 
-    def extend_cell(self, cell_id: int, members: Members) -> None:
-        if not self._execute("SELECT 1 FROM cell WHERE cell_id = ?", (cell_id,)).fetchone():
-            return
-        parts = self._execute(_OWN_PARTS, (cell_id,)).fetchall()
-        if len(parts) < PARTS_LOOSE_MAX:
+    def extend_cells(self, members: Mapping[int, Members]) -> None:
+        new_parts = []
+        for cell_id, parts, last in self._by_ids(_COUNT_PARTS, np.array(list(members))):
             # The last part's number, not the count: parts between may be gone.
-            number = parts[-1][0] % PARTS_MAX + 1 if parts else 0
-            if number < PARTS_MAX:
-                self._add_part(cell_id, number, members)
-                return
-        kept = [decode_members(data) for _, data in parts] + [members]
+            part_id = cell_id * PARTS_MAX if last is None else last + 1
+            if parts < PARTS_LOOSE_MAX and part_id // PARTS_MAX == cell_id:
+                new_parts += _part_params(part_id, members[cell_id])
+            else:
+                self._join_parts(cell_id, members[cell_id])
+        self._executemany(_ADD_PART, new_parts)
+
+    def _join_parts(self, cell_id: int, more: Members) -> None:
+        """Make one part of those a cell has, and of *more*."""
+        parts = self._execute(_OWN_PARTS, (cell_id,)).fetchall()
+        kept = [decode_members(count, data) for _, count, data in parts]
         self._execute(_DROP_PARTS, (cell_id,))
-        self._add_part(cell_id, 0, join_members(kept))
+        joined = join_members([*kept, more])
+        self._executemany(_ADD_PART, _part_params(cell_id * PARTS_MAX, joined))
 
     def remove_members(self, cell_id: int, vector_ids: Ids) -> None:
-        for part_id, data in self._execute(_OWN_PARTS, (cell_id,)).fetchall():
-            members = decode_members(data)
+        for part_id, count, data in self._execute(_OWN_PARTS, (cell_id,)).fetchall():
+            members = decode_members(count, data)
             stays = ~np.isin(members.ids, vector_ids)
             if stays.all():
                 continue
             if stays.any():
-                left = encode_members(Members(members.ids[stays], members.codes[stays]))
-                self._execute("UPDATE cell_part SET data = ? WHERE id = ?", (left, part_id))
+                left = Members(members.ids[stays], members.codes[stays])
+                self._executemany(_REPLACE_PART, _part_params(part_id, left))
             else:
                 self._execute("DELETE FROM cell_part WHERE id = ?", (part_id,))
 
@@ -329,11 +356,6 @@ class SqliteWriter(SqliteReader):
         self._execute("DELETE FROM cell_snapshot WHERE ns_id = ?", (ns_id,))
         if snapshot is not None:
             self._execute("INSERT INTO cell_snapshot VALUES (?, ?)", (ns_id, snapshot))
-
-    def _add_part(self, cell_id: int, number: int, members: Members) -> None:
-        if len(members.ids):
-            part_id = cell_id * PARTS_MAX + number
-            self._execute("INSERT INTO cell_part VALUES (?, ?)", (part_id, encode_members(members)))
 
     # ------------------------------------------------------------ postings
 
@@ -355,7 +377,9 @@ class SqliteWriter(SqliteReader):
             " WHERE term_id NOT IN (SELECT term_id FROM term WHERE term_id IS NOT NULL)"
         )
         self._execute(
-            "UPDATE placement SET cell_id = 0 WHERE ns_id = ? AND min(cell_id, 1) = 1", (ns_id,)
+            "UPDATE placement SET cell_id = 0, second_id = 0"
+            " WHERE ns_id = ? AND min(cell_id, 1) = 1",
+            (ns_id,),
         )
 
     # ------------------------------------------------------------ logs of events
@@ -377,6 +401,12 @@ class SqliteWriter(SqliteReader):
     def forget_event_logs(self, logs: Sequence[str]) -> None:
         """Drop the notes about logs that are no more."""
         self._executemany("DELETE FROM event_offset WHERE log = ?", [(log,) for log in logs])
+
+
+def _part_params(part_id: int, members: Members) -> list[tuple[int, int, bytes]]:
+    """Return the row of a part of a cell; none of one that is empty."""
+    count = len(members.ids)
+    return [(part_id, count, encode_members(members))] if count else []
 
 
 def _entry_params(key: int, row: Row) -> list[tuple[Any, ...]]:

@@ -116,11 +116,13 @@ CREATE TABLE staged_vector (
     data BLOB NOT NULL
 ) STRICT;
 
--- cell_id: 0 pending, -1 retired.  The index tells the three apart, whatever the cell.
+-- cell_id: the nearest cell; 0 pending, -1 retired.  The index tells the three apart,
+-- whatever the cell.  second_id: the other cell that the vector is in, or 0.
 CREATE TABLE placement (
-    id      INTEGER PRIMARY KEY,
-    ns_id   INTEGER NOT NULL,
-    cell_id INTEGER NOT NULL
+    id        INTEGER PRIMARY KEY,
+    ns_id     INTEGER NOT NULL,
+    cell_id   INTEGER NOT NULL,
+    second_id INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX placement_by_namespace ON placement (ns_id, min(cell_id, 1));
 
@@ -133,8 +135,9 @@ CREATE INDEX cell_by_namespace ON cell (ns_id);
 
 -- id is cell_id * 256 + the number of the part: a cell grows by a part, not by being rewritten.
 CREATE TABLE cell_part (
-    id   INTEGER PRIMARY KEY,
-    data BLOB NOT NULL
+    id      INTEGER PRIMARY KEY,
+    members INTEGER NOT NULL,
+    data    BLOB NOT NULL
 ) STRICT;
 
 CREATE TABLE cell_snapshot (
@@ -160,6 +163,16 @@ CREATE TABLE posting (
     first_key INTEGER NOT NULL,
     data      BLOB NOT NULL,
     PRIMARY KEY (term_id, first_key)
+) STRICT, WITHOUT ROWID;
+
+-- Keys to the gateway: an HMAC of each, never the key.  namespace is a JSON array.
+CREATE TABLE api_key (
+    key_id    TEXT PRIMARY KEY NOT NULL,
+    mac       BLOB NOT NULL,
+    namespace TEXT NOT NULL,
+    level     INTEGER NOT NULL,
+    created_s REAL NOT NULL,
+    revoked_s REAL
 ) STRICT, WITHOUT ROWID;
 
 -- How far each log of value events has been folded in.

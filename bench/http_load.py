@@ -1,0 +1,165 @@
+"""A load generator: requests at given moments, each timed from when it was to be sent.
+
+    python -m bench.http_load ADDRESS BODIES PATH RATE SECONDS CONNECTIONS SEED OUT
+
+An open loop: arrivals are a Poisson process and do not wait for replies, so
+that a server that stalls is seen to stall (no coordinated omission).  RATE 0
+is a closed loop: each connection sends its next request when it has its reply.
+It runs in a process of its own.  BODIES is a file of JSON bodies, one a line,
+taken in a random order; OUT gets one array each of seconds since the intended
+moment, of statuses and of scanned totals.
+"""
+
+import asyncio
+import re
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import uvloop
+
+_TOTAL = re.compile(rb'"total":(\d+)')
+_LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+_DRAIN_S = 30.0
+
+
+class _Connection(asyncio.Protocol):
+    """One kept-alive connection; has at most one request under way."""
+
+    def __init__(self, load: "_Load") -> None:
+        self._load = load
+        self._due_s = 0.0
+        self._got = b""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # That of uvloop is one by what it does, not by its class.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def send(self, request: bytes, due_s: float) -> None:
+        """Send one request, which was due at *due_s*."""
+        assert self._transport is not None
+        self._due_s, self._got = due_s, b""
+        self._transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        self._got = self._got + data if self._got else data
+        end = self._got.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        found = _LENGTH.search(self._got, 0, end)
+        if found is None or len(self._got) < end + 4 + int(found[1]):
+            return
+        total = _TOTAL.search(self._got, end)
+        self._load.note(
+            time.perf_counter() - self._due_s,
+            int(self._got[9:12]),
+            int(total[1]) if total else -1,
+        )
+        self._load.is_free(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._load.lost += 1
+
+
+class _Load:
+    """All requests of one run."""
+
+    def __init__(self, requests: list[bytes], rng: np.random.Generator) -> None:
+        self._requests = requests
+        self._order = rng.integers(0, len(requests), 1 << 16).tolist()
+        self._waiting: deque[tuple[bytes, float]] = deque()
+        self._free: list[_Connection] = []
+        self._sent = 0
+        self.closed_until_s: float | None = None
+        self.lost = 0
+        self.took_s: list[float] = []
+        self.statuses: list[int] = []
+        self.totals: list[int] = []
+
+    def note(self, took_s: float, status: int, total: int) -> None:
+        """Note one reply."""
+        self.took_s.append(took_s)
+        self.statuses.append(status)
+        self.totals.append(total)
+
+    def is_free(self, connection: _Connection) -> None:
+        """Give a connection its next request, if one is due."""
+        if self._waiting:
+            connection.send(*self._waiting.popleft())
+        elif self.closed_until_s is not None and time.perf_counter() < self.closed_until_s:
+            connection.send(self._next(), time.perf_counter())
+        else:
+            self._free.append(connection)
+
+    def arrive(self, due_s: float) -> None:
+        """Send a request, or have it wait for a connection."""
+        if self._free:
+            self._free.pop().send(self._next(), due_s)
+        else:
+            self._waiting.append((self._next(), due_s))
+
+    def _next(self) -> bytes:
+        request: bytes = self._requests[self._order[self._sent & 0xFFFF]]
+        self._sent += 1
+        return request
+
+    @property
+    def under_way(self) -> int:
+        """How many requests have no reply yet."""
+        return self._sent - len(self.took_s)
+
+
+async def _run(
+    address: str, requests: list[bytes], rate: float, seconds: float, connections: int, seed: int
+) -> _Load:
+    rng = np.random.default_rng(seed)
+    load = _Load(requests, rng)
+    loop = asyncio.get_running_loop()
+    host, _, port = address.rpartition("/")[2].rpartition(":")
+    for _ in range(connections):
+        _, made = await loop.create_connection(lambda: _Connection(load), host, int(port))
+        load.is_free(made)
+    begin_s = time.perf_counter() + 0.1
+    if not rate:
+        load.closed_until_s = begin_s + seconds
+        for _ in range(connections):
+            load.arrive(time.perf_counter())
+        await asyncio.sleep(seconds + 0.1)
+    else:
+        due_s = begin_s + np.cumsum(rng.exponential(1.0 / rate, int(rate * seconds)))
+        for moment_s in due_s.tolist():
+            while (left_s := moment_s - time.perf_counter()) > 0.0:
+                await asyncio.sleep(left_s if left_s > 0.001 else 0)
+            load.arrive(moment_s)
+    end_s = time.perf_counter() + _DRAIN_S
+    while load.under_way and time.perf_counter() < end_s:
+        await asyncio.sleep(0.01)
+    return load
+
+
+def main(arguments: list[str]) -> None:
+    """Run one load and save what it measured."""
+    address, bodies, path, rate, seconds, connections, seed, out = arguments
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    requests = [
+        f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+        for body in Path(bodies).read_bytes().splitlines()
+    ]
+    load = uvloop.run(
+        _run(address, requests, float(rate), float(seconds), int(connections), int(seed))
+    )
+    np.savez(
+        out,
+        took_s=np.asarray(load.took_s),
+        statuses=np.asarray(load.statuses, dtype=np.int16),
+        totals=np.asarray(load.totals, dtype=np.int32),
+        unanswered=load.under_way,
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

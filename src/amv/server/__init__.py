@@ -1,0 +1,1 @@
+"""The HTTP gateway: a memory over the network, for agents in any language."""

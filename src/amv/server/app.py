@@ -1,0 +1,273 @@
+"""The gateway as an ASGI application.
+
+    Gateway     request id, Host check, metrics and log of every request
+    Endpoint    key, body, deadline, lane, errors: one for each route of `api`
+    Starlette   routing of all but the hottest route, and what HTTP asks besides
+
+The hottest route, a search, goes straight to its endpoint.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route as StarletteRoute
+
+from amv.config import ServerSettings
+from amv.errors import AmvError, InvalidInput
+from amv.memory.service import MemoryService
+from amv.server import api, openapi, request, wire
+from amv.server.access import Forbidden, Gatekeeper
+from amv.server.metrics import Metrics
+from amv.server.replies import Message, Reply, Send, UnsupportedMedia, WrongHost, error_reply, told
+from amv.server.request import Receive, Scope
+from amv.server.work import DeadlineExceeded, Lanes, Overloaded, begun
+
+VERSION = "1"
+"""The version of the interface, which is that in its paths."""
+
+SEARCH = "/v1/search"
+_log = logging.getLogger("amv.server")
+
+
+class Endpoint:
+    """One route, as an ASGI application."""
+
+    def __init__(self, route: api.Route, gateway: "Gateway") -> None:
+        self.route = route
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            reply = await self._reply(scope, receive)
+        except request.Gone:
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the server
+            reply = failed(error, scope)
+        await reply.send(send)
+
+    async def _reply(self, scope: Scope, receive: Receive) -> Reply:
+        gateway, route = self._gateway, self.route
+        headers = {name: value for name, value in scope["headers"]}
+        principal = gateway.keeper.principal(request.token(headers))
+        principal.check_level(route.level)
+        allowed_s = request.timeout_s(headers, gateway.settings.timeout_s)
+        deadline_s = time.monotonic() + allowed_s
+        gateway.lanes.enter(principal)
+        try:
+            body = self._checked(headers, await gateway.bodies.read(headers, receive, allowed_s))
+            large = body if body is not None and request.is_large(body) else None
+            call = api.Call(
+                memory=gateway.memory,
+                principal=principal,
+                path=request.path_params(scope["path_params"]),
+                query=request.query(route, scope["query_string"]),
+                body=None if body is None or large else request.decoded(body, route.takes),
+                idempotency_key=request.idempotency_key(headers),
+                cursor_secret=gateway.keeper.secret() if route.gives is wire.PageOut else None,
+            )
+            found = await self._done(call, large, deadline_s)
+        finally:
+            gateway.lanes.leave(principal)
+        return Reply(route.status, found)
+
+    async def _done(self, call: api.Call, large: bytes | None, deadline_s: float) -> bytes:
+        lanes, work = self._gateway.lanes, partial(self._work, call, large)
+        if self.route.handler is api.search and large is None and _is_resident(call):
+            await lanes.turn()
+            # Once more: what began to index meanwhile would hold up the event loop.
+            if _is_resident(call):
+                return begun(work, deadline_s)
+        lane = lanes.write if self.route.writes else lanes.read
+        return await lane.run(work, deadline_s)
+
+    def _work(self, call: api.Call, large: bytes | None) -> bytes:
+        if large is not None:
+            call = replace(call, body=request.decoded(large, self.route.takes))
+        found = self.route.handler(call)
+        self._gateway.metrics.note_result(found)
+        return wire.encoded(found)
+
+    def _checked(self, headers: request.Headers, body: bytes) -> bytes | None:
+        """Return the body if there is one to read; raises if there should be none, or no such."""
+        route = self.route
+        if route.takes is None:
+            if body:
+                raise InvalidInput("this route takes no body")
+            return None
+        if not body and route.body_is_optional:
+            return None
+        # Also keeps web pages out: a browser asks before it sends JSON elsewhere.
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind != b"application/json":
+            raise UnsupportedMedia("the body must be JSON: Content-Type: application/json")
+        return body
+
+
+def _is_resident(call: api.Call) -> bool:
+    """Return whether a search needs nothing but memory: a vector, in a namespace held there."""
+    body = call.body
+    if body.vector is None or body.query is not None:
+        return False
+    if body.as_of is not None or body.filter is not None:
+        return False
+    return call.memory.is_resident(call.one_namespace(body.namespace))
+
+
+def failed(error: Exception, scope: Scope) -> Reply:
+    """Return what is said of an error; one that only the server's keeper can mend is logged."""
+    reply = error_reply(error)
+    if reply.status >= 500 and not isinstance(error, Overloaded | DeadlineExceeded):
+        _log.error("request failed", exc_info=error, extra={"request_id": scope["amv.id"]})
+    return reply
+
+
+class Gateway:
+    """The whole application; `close` lets what was begun finish."""
+
+    def __init__(self, memory: MemoryService, keeper: Gatekeeper, settings: ServerSettings) -> None:
+        self.memory = memory
+        self.keeper = keeper
+        self.settings = settings
+        self.lanes = Lanes(settings)
+        self.bodies = request.Bodies(settings.body_bytes_max)
+        self.metrics = Metrics(memory)
+        document = openapi.document(api.ROUTES, VERSION)
+        self._document = json.dumps(document).encode()
+        self._page = openapi.page(document)
+        endpoints = [Endpoint(route, self) for route in api.ROUTES]
+        self._search = next(e for e in endpoints if e.route.path == SEARCH)
+        self._app = Starlette(
+            routes=[
+                *(_by_path(endpoints)),
+                StarletteRoute("/health", self._health),
+                StarletteRoute("/metrics", self._metrics),
+                StarletteRoute("/openapi.json", self._openapi),
+                StarletteRoute("/docs", self._docs),
+            ],
+            exception_handlers={HTTPException: _http_error, AmvError: _amv_error},
+        )
+        self._app.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        began_s = time.perf_counter()
+        request_id = request.request_id(scope["headers"])
+        scope["amv.id"] = request_id.decode()
+        status = 0
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
+            await send(message)
+
+        # As it came, so that an id with an escaped slash stays one part of the path.
+        raw_path = scope.get("raw_path") or scope["path"].encode()
+        scope["path"] = raw_path.decode("latin-1")
+        route = ""
+        try:
+            self._check_host(scope)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the server
+            await failed(error, scope).send(noted)
+        else:
+            if scope["path"] == SEARCH and scope["method"] == "POST":
+                route, scope["path_params"] = SEARCH, {}
+                await self._search(scope, receive, noted)
+            else:
+                await self._app(scope, receive, noted)
+                route = getattr(scope.get("route"), "path", "")
+        self._note(scope, route, status, time.perf_counter() - began_s)
+
+    def _note(self, scope: Scope, path: str, status: int, took_s: float) -> None:
+        self.metrics.note_request(scope["method"], path, status, took_s)
+        if _log.isEnabledFor(logging.INFO):
+            _log.info(
+                "request",
+                extra={
+                    "request_id": scope["amv.id"],
+                    "method": scope["method"],
+                    "route": path,
+                    "status": status,
+                    "took_ms": round(took_s * 1e3, 3),
+                },
+            )
+
+    def _check_host(self, scope: Scope) -> None:
+        """Without keys, refuse what a web page could send or have sent; raises WrongHost."""
+        if not self.settings.is_loopback or self.keeper.has_keys():
+            return
+        if not request.is_of_this_machine(dict(scope["headers"]), self.settings.host):
+            raise WrongHost("this server answers on a loopback name only, and no other's pages")
+
+    async def _health(self, asked: Request) -> Response:
+        return Response(b'{"status":"ok"}', media_type="application/json")
+
+    async def _metrics(self, asked: Request) -> Response:
+        principal = self.keeper.principal(request.token(dict(asked.scope["headers"])))
+        if principal.prefix:
+            raise Forbidden("metrics are of the whole server; this needs a key that reaches it")
+        deadline_s = time.monotonic() + self.settings.timeout_s
+        text = await self.lanes.read.run(self.metrics.exposition, deadline_s)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _openapi(self, asked: Request) -> Response:
+        return Response(self._document, media_type="application/json")
+
+    async def _docs(self, asked: Request) -> Response:
+        return HTMLResponse(self._page)
+
+    def close(self) -> None:
+        """Let what was begun finish; the memory is left to whoever opened it."""
+        self.lanes.close()
+
+
+class _ByMethod:
+    """The endpoints of one path."""
+
+    def __init__(self, path: str, endpoints: Mapping[str, Endpoint]) -> None:
+        self.path_format = path
+        self._endpoints = endpoints
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._endpoints[scope["method"]](scope, receive, send)
+
+
+def _by_path(endpoints: Iterable[Endpoint]) -> list[StarletteRoute]:
+    paths: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in endpoints:
+        paths.setdefault(endpoint.route.path, {})[endpoint.route.method] = endpoint
+    routes = []
+    for path, by_method in paths.items():
+        route = StarletteRoute(path, _ByMethod(path, by_method), methods=list(by_method))
+        # Starlette answers HEAD wherever it answers GET; these answer what they say.
+        route.methods = set(by_method)
+        routes.append(route)
+    return routes
+
+
+async def _http_error(asked: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        reply = told(404, "no_such_route", "there is no such route")
+    else:
+        reply = told(error.status_code, "method_not_allowed", "this route has other methods")
+    return _response(reply, error.headers or {})
+
+
+async def _amv_error(asked: Request, error: Exception) -> Response:
+    return _response(failed(error, asked.scope), {})
+
+
+def _response(reply: Reply, headers: Mapping[str, str]) -> Response:
+    own = {name.decode(): value.decode() for name, value in reply.headers}
+    return Response(reply.body, reply.status, {**own, **headers})

@@ -1,0 +1,129 @@
+"""Where requests do their work: bounded, so that a flood is turned away and not queued.
+
+What may touch a disk or run a model runs in a pool of threads with a bounded
+queue.  What is resident in memory runs on the event loop itself, which is
+cheaper than a hand-over; there, too, only so many may wait.  A request that
+finds its queue full is told so at once, with the time after which to try again;
+one whose deadline passed while it waited is not begun.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from amv.config import ServerSettings
+from amv.errors import AmvError
+from amv.server.access import Principal
+
+T = TypeVar("T")
+
+
+class Overloaded(AmvError):
+    """The queue is full; nothing was done."""
+
+
+class TooManyRequests(AmvError):
+    """This key has more requests under way than its share; nothing was done."""
+
+
+class DeadlineExceeded(AmvError):
+    """The time the caller allows ran out."""
+
+
+class Lane:
+    """A pool of threads with a bounded queue; `close` waits for what is under way."""
+
+    def __init__(self, name: str, threads: int, queue_max: int) -> None:
+        self._name = name
+        self._most = threads + queue_max
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"amv-{name}")
+        self.under_way = 0
+
+    async def run(self, work: Callable[[], T], deadline_s: float) -> T:
+        """Run *work* in the pool; *deadline_s* is a reading of `time.monotonic`.
+
+        Raises Overloaded if too many wait, DeadlineExceeded if the time ran
+        out: before it was begun, or while it ran on.
+        """
+        if self.under_way >= self._most:
+            raise Overloaded(
+                f"{self.under_way} requests that {self._name} are under way, and no more can wait"
+            )
+        self.under_way += 1
+        future = asyncio.get_running_loop().run_in_executor(
+            self._pool, lambda: begun(work, deadline_s)
+        )
+        future.add_done_callback(self._note_end)
+        try:
+            left_s = max(0.0, deadline_s - time.monotonic())
+            return await asyncio.wait_for(asyncio.shield(future), left_s)
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                "the request took longer than allowed; if it writes, whether it did is unknown: "
+                "repeat it with the same item id or Idempotency-Key"
+            ) from error
+
+    def _note_end(self, future: "asyncio.Future[T]") -> None:
+        self.under_way -= 1
+        if not future.cancelled():
+            # Whoever asked may be gone; that is no reason to complain of an error unseen.
+            future.exception()
+
+    def close(self) -> None:
+        """Let what was begun finish."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def begun(work: Callable[[], T], deadline_s: float) -> T:
+    """Do work whose turn has come; raises DeadlineExceeded if it came too late."""
+    if time.monotonic() >= deadline_s:
+        raise DeadlineExceeded("the time allowed was over before the request's turn came")
+    return work()
+
+
+class Lanes:
+    """Where the requests of one gateway do their work, and how many each key has under way."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.read = Lane("read", settings.read_threads, settings.queue_max)
+        self.write = Lane("write", settings.write_threads, settings.queue_max)
+        self._inline = 0
+        self._inline_max = settings.queue_max
+        self._of_key: dict[str, int] = {}
+        self._of_key_max = settings.per_key_max
+
+    async def turn(self) -> None:
+        """Wait until what came before has been worked on by the event loop.
+
+        Every request that has arrived is counted before the first is worked
+        on, so that those too many are turned away at once.
+        """
+        if self._inline >= self._inline_max:
+            raise Overloaded(f"{self._inline} searches wait, and no more can")
+        self._inline += 1
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._inline -= 1
+
+    def enter(self, principal: Principal) -> None:
+        """Count a request of a key; raises TooManyRequests above its share."""
+        under_way = self._of_key.get(principal.key_id, 0)
+        if principal.key_id and under_way >= self._of_key_max:
+            raise TooManyRequests(f"this key has {under_way} requests under way, and no more can")
+        self._of_key[principal.key_id] = under_way + 1
+
+    def leave(self, principal: Principal) -> None:
+        """Count a request of a key as done."""
+        left = self._of_key[principal.key_id] - 1
+        if left:
+            self._of_key[principal.key_id] = left
+        else:
+            del self._of_key[principal.key_id]
+
+    def close(self) -> None:
+        """Let what was begun finish."""
+        self.read.close()
+        self.write.close()

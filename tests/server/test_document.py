@@ -1,0 +1,113 @@
+"""Schemathesis over the OpenAPI document: the gateway does what the document says, and no more."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    ensure_resource_availability,
+    ignored_auth,
+    response_schema_conformance,
+    status_code_conformance,
+    use_after_free,
+)
+
+from amv.server import api, openapi
+from amv.server.app import VERSION
+from tests.server.cases import CONTENT, add_item
+from tests.server.conftest import WAIT_S, Running, running
+
+FEW = settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    use_after_free,
+    ignored_auth,
+    ensure_resource_availability,
+]
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, str]]:
+    with running(tmp_path_factory.mktemp("document") / "served.db") as found:
+        add_item(found.http(), ["a"])
+        yield found, found.key()
+
+
+DOCUMENT = openapi.document(api.ROUTES, VERSION)
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
+OPERATIONS = [
+    (path, method, mode)
+    for path, operations in DOCUMENT["paths"].items()
+    for method in operations
+    for mode in schemathesis.GenerationMode
+    # It takes nothing that could be wrong.
+    if (path, mode) != ("/health", schemathesis.GenerationMode.NEGATIVE)
+]
+
+
+@pytest.mark.parametrize(("path", "method", "mode"), OPERATIONS)
+def test_every_operation_is_as_documented(
+    locked: tuple[Running, str], path: str, method: str, mode: schemathesis.GenerationMode
+) -> None:
+    served, key = locked
+    operation = SCHEMA[path][method.upper()]
+
+    @FEW
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def conforms(case: Any) -> None:
+        case.call_and_validate(
+            base_url=served.url,
+            headers={"Authorization": f"Bearer {key}"},
+            checks=CHECKS,
+            timeout=WAIT_S,
+        )
+
+    conforms()
+
+
+def test_items_are_there_once_added_and_gone_once_forgotten(served: Running) -> None:
+    """Calls in sequence, following the links from an item that was added."""
+    key = served.key()
+    seen: set[tuple[str, int]] = set()
+    # Of its own, as a schema learns from the replies to whoever used it before.
+    schema = schemathesis.openapi.from_dict(DOCUMENT).include(path_regex="^/v1/items")
+
+    class Sequences(schema.as_state_machine()):  # type: ignore[misc]
+        def get_call_kwargs(self, case: Any) -> dict[str, Any]:
+            return {
+                "base_url": served.url,
+                "headers": {"Authorization": f"Bearer {key}"},
+                "timeout": WAIT_S,
+            }
+
+        def before_call(self, case: Any) -> None:
+            if case.operation.label == "POST /v1/items":
+                # What is made up seldom is an item that can be kept.
+                case.body = {"content": CONTENT, "namespace": ["a"]}
+            super().before_call(case)
+
+        def validate_response(self, response: Any, case: Any, **how: Any) -> None:
+            how.pop("additional_checks", None)
+            seen.add((case.operation.label, response.status_code))
+            case.validate_response(
+                response, checks=CHECKS, transport_kwargs=how, recorder=self.recorder
+            )
+
+    Sequences.run(settings=settings(FEW, max_examples=40, stateful_step_count=8))
+
+    assert {("POST /v1/items", 201), ("DELETE /v1/items/{id}", 200)} <= seen
+    assert {("GET /v1/items/{id}", 200), ("GET /v1/items/{id}", 404)} <= seen
