@@ -528,4 +528,29 @@ def test_a_namespace_is_resident_once_it_was_searched_and_until_it_has_cells() -
 
     assert seen == [False, True, False]
     assert world.row().cells > 0
+
+
+def test_what_a_memory_did_is_counted() -> None:
+    """Hits and misses of both caches, events and sweeps, each from nothing."""
+    world = World(MemoryStore())
+    world.fill(60)
+    other = world.another()
+    blank = other.activity()
+    other.search("thing1", namespace=ALICE, k=5, cold=True)
+    first = other.activity()
+    other.search("thing1", namespace=ALICE, k=5, cold=True)
+    second = other.activity()
+    dry = other.sweep(dry_run=True)
+    other.sweep()
+    third = other.activity()
+
+    assert (blank.rows_read, blank.cells_read, blank.namespaces_cached) == (0, 0, 0)
+    assert min(first.rows_read, first.cells_read) > 0
+    assert first.namespaces_cached == 1
+    assert (second.rows_read, second.cells_read) == (first.rows_read, first.cells_read)
+    assert second.rows_cached == first.rows_cached + first.rows_read
+    assert second.cells_cached == first.cells_cached + first.cells_read
+    assert (second.folded, second.unfolded, third.folded, third.unfolded) == (0, 10, 10, 0)
+    assert third.swept >= dry.visited
+    assert third.moved == len(dry.moves)
     assert other.store is world.store

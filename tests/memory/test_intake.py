@@ -620,6 +620,7 @@ CALLS: dict[str, Callable[[MemoryService], object]] = {
     "forget_namespace": lambda m: m.forget_namespace(ALICE),
     "flush": lambda m: m.flush(),
     "sweep": lambda m: m.sweep(),
+    "activity": lambda m: m.activity(),
     "maintain": lambda m: m.maintain(),
     "stats": lambda m: m.stats(),
     "namespaces": lambda m: m.namespaces(),
@@ -663,7 +664,7 @@ def _broken() -> float:
     raise OSError("no clock")
 
 
-TIMELESS = {"forget_namespace", "stats", "namespaces", "check"}
+TIMELESS = {"activity", "forget_namespace", "stats", "namespaces", "check"}
 """Calls that ask no clock."""
 
 BAD_CLOCKS: dict[str, Callable[[], Any]] = {

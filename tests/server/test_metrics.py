@@ -79,7 +79,12 @@ def test_searches_and_totals_are_counted(served: Running) -> None:
     assert of(found, "amv_store_bytes") > 0.0
     assert of(found, "amv_search_scanned_sum", part="hot") == 3.0
     assert of(found, "amv_search_scanned_count", part="postings") == 1.0
+    assert of(found, "amv_lookups_total", of="items", result="miss") == 3.0
+    assert of(found, "amv_events_folded_total") == 3.0
+    assert of(found, "amv_events_unfolded") == 0.0
+    assert of(found, "amv_namespaces_cached") == 1.0
     assert ("amv_sweep_moves_total", frozenset()) in found
+    assert ("amv_sweep_visited_total", frozenset()) in found
 
 
 def test_totals_are_looked_up_only_now_and_then(

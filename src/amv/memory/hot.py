@@ -11,6 +11,7 @@ outgrow their share of memory.
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numkong
 import numpy as np
@@ -146,6 +147,16 @@ class Block:
         self._allocate(0)
 
 
+@dataclass(slots=True)
+class Reads:
+    """How often searches found what they needed in RAM, and how often they read it."""
+
+    cells_cached: int = 0
+    cells_read: int = 0
+    rows_cached: int = 0
+    rows_read: int = 0
+
+
 class View:
     """One namespace in RAM, as of `version`.
 
@@ -163,8 +174,10 @@ class View:
         dimension: int,
         hot_vectors_max: int,
         check: Callable[[Reader], None] = lambda reader: None,
+        reads: Reads | None = None,
     ) -> None:
         self.lock = threading.Lock()
+        self._reads = Reads() if reads is None else reads
         self.ns_id = -1
         self.version = -1
         self.hot = Block(dimension)
@@ -284,6 +297,8 @@ class View:
     def members(self, reader: Reader, cell_ids: Ids) -> list[Members]:
         """Return what cells hold, in order; cells that are gone are left out."""
         missing = [i for i in cell_ids.tolist() if i not in self._cells]
+        self._reads.cells_cached += len(cell_ids) - len(missing)
+        self._reads.cells_read += len(missing)
         if missing:
             for cell_id, members in reader.members(np.asarray(missing, dtype=np.int64)).items():
                 if members.codes.shape[1] != code_width(self._dimension):
@@ -304,6 +319,8 @@ class View:
     def rows(self, reader: Reader, keys: list[int]) -> dict[int, Row]:
         """Return rows by key, from the cache where they are there."""
         missing = [key for key in keys if key not in self._rows]
+        self._reads.rows_cached += len(keys) - len(missing)
+        self._reads.rows_read += len(missing)
         if missing:
             # A damaged index must not lead into another namespace.
             there = reader.rows(missing).items()
@@ -357,6 +374,9 @@ class Views:
                 view = self._views[namespace] = self._make()
             self._views.move_to_end(namespace)
             return view
+
+    def __len__(self) -> int:
+        return len(self._views)
 
     def peek(self, namespace: Namespace) -> View | None:
         """Return the view of a namespace if there is one."""

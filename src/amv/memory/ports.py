@@ -397,6 +397,9 @@ class Store(Protocol):
         Takes up logs of processes that are gone.
         """
 
+    def unfolded(self) -> int:
+        """Return how many events that this process logged wait to be folded."""
+
     def erase(self) -> bool:
         """Return True once the bytes of what was deleted are gone from every file."""
 

@@ -13,7 +13,7 @@ from amv.memory import search as searching
 from amv.memory.checks import check_flag, several, shown
 from amv.memory.context import ContextEntry, estimate_tokens, pack
 from amv.memory.edit import begun_key, model_of
-from amv.memory.hot import View, Views
+from amv.memory.hot import Reads, View, Views
 from amv.memory.intake import Intake
 from amv.memory.item import (
     NAME_CHARS_MAX,
@@ -70,11 +70,13 @@ class MemoryReading:
         # As precise as a datetime is: an item is found as of the created_at that it shows.
         self._clock: Callable[[], float] = lambda: read_clock(clock)
         self._intake = Intake(embedder, settings, new_id)
+        self._reads = Reads()
         self._views = Views(
             lambda: View(
                 embedder.dimension,
                 settings.budget.hot,
                 lambda reader: lookup.check_embedder(reader, embedder),
+                self._reads,
             ),
             settings.cache_bytes,
         )

@@ -125,6 +125,27 @@ class Stats:
     dimension: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """What a memory has done in this process since it was opened.
+
+    *cells_cached* and *cells_read* count cells that searches found in RAM and
+    read from the store, *rows_cached* and *rows_read* items likewise;
+    *swept* and *moved* rows that sweeps visited and items they moved; *folded*
+    value events applied, *unfolded* those that wait.
+    """
+
+    cells_cached: int
+    cells_read: int
+    rows_cached: int
+    rows_read: int
+    namespaces_cached: int
+    swept: int
+    moved: int
+    folded: int
+    unfolded: int
+
+
 @dataclass(slots=True, kw_only=True)
 class ForgetReceipt:
     """Proof of a forget: the items are unreachable on every path.

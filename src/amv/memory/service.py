@@ -35,7 +35,7 @@ from amv.memory.item import (
 )
 from amv.memory.ports import PASSAGES_MAX, NamespaceRow, Vectors, Writer
 from amv.memory.reading import MemoryReading
-from amv.memory.results import ForgetReceipt, SearchResult, SweepReport
+from amv.memory.results import Activity, ForgetReceipt, SearchResult, SweepReport
 from amv.memory.search import Query
 
 ADD_CHUNK = 4096
@@ -46,6 +46,8 @@ EXPORT_PAGE = 500
 
 class MemoryService(MemoryReading):
     """The memory of one or many agents, each in its own namespace."""
+
+    _folded = _swept = _moved = 0
 
     def _run(
         self, name: Namespace, request: Query | None, *, is_shown: bool = True
@@ -370,9 +372,11 @@ class MemoryService(MemoryReading):
 
     def flush(self) -> int:
         """Fold all logged value events into the items; return how many."""
-        return self._store.fold(
+        folded = self._store.fold(
             lambda tx, events: upkeep.apply_events(tx, events, self._settings, self._clock())
         )
+        self._folded += folded
+        return folded
 
     def maintain(self) -> None:
         """Fold value events and sweep what is due; meant to be called now and then."""
@@ -395,7 +399,25 @@ class MemoryService(MemoryReading):
         if namespace is not None:
             name = check_namespace(namespace)
             due = [ns for ns in due if ns.name == name]
-        return upkeep.sweep_namespaces(self._store, due, self._settings, now_s, dry_run=dry_run)
+        report = upkeep.sweep_namespaces(self._store, due, self._settings, now_s, dry_run=dry_run)
+        self._swept += report.visited
+        self._moved += 0 if dry_run else len(report.moves)
+        return report
+
+    def activity(self) -> Activity:
+        """Return what this memory has done since it was opened; for metrics."""
+        reads = self._reads
+        return Activity(
+            cells_cached=reads.cells_cached,
+            cells_read=reads.cells_read,
+            rows_cached=reads.rows_cached,
+            rows_read=reads.rows_read,
+            namespaces_cached=len(self._views),
+            swept=self._swept,
+            moved=self._moved,
+            folded=self._folded,
+            unfolded=self._store.unfolded(),
+        )
 
     def rebuild_index(self, namespace: Sequence[str]) -> None:
         """Make the indexes of a namespace anew; they are derived from its items."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from amv.memory.service import MemoryService
@@ -47,11 +47,6 @@ class Metrics:
             buckets=_COUNTS,
             registry=self._registry,
         )
-        self._moves = Counter(
-            "amv_sweep_moves",
-            "Items that sweeps asked for over HTTP moved.",
-            registry=self._registry,
-        )
         self._incomplete = Counter(
             "amv_search_incomplete",
             "Searches that returned fewer than k although more may exist.",
@@ -83,8 +78,6 @@ class Metrics:
                 counted.observe(getattr(found.scanned, part))
             if not found.complete:
                 self._incomplete.inc()
-        elif isinstance(found, wire.SweepOut) and not found.dry_run:
-            self._moves.inc(len(found.moves))
 
     def exposition(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
@@ -125,3 +118,29 @@ class _Totals(Collector):
             ("amv_store_bytes", "Bytes of the store's files.", stats.store_bytes),
         ):
             yield GaugeMetricFamily(name, what, value=value)
+        yield from self._activity()
+
+    def _activity(self) -> Iterator[Metric]:
+        """Yield what this process has done."""
+        did = self._memory.activity()
+        lookups = CounterMetricFamily(
+            "amv_lookups",
+            "Cells and items that searches needed: found in RAM (hit) or read (miss).",
+            labels=["of", "result"],
+        )
+        lookups.add_metric(["cells", "hit"], did.cells_cached)
+        lookups.add_metric(["cells", "miss"], did.cells_read)
+        lookups.add_metric(["items", "hit"], did.rows_cached)
+        lookups.add_metric(["items", "miss"], did.rows_read)
+        yield lookups
+        for name, what, count in (
+            ("amv_sweep_visited", "Index rows that sweeps read.", did.swept),
+            ("amv_sweep_moves", "Items that sweeps moved.", did.moved),
+            ("amv_events_folded", "Value events applied to items.", did.folded),
+        ):
+            yield CounterMetricFamily(name, what, value=count)
+        for name, what, count in (
+            ("amv_events_unfolded", "Value events logged and not applied yet.", did.unfolded),
+            ("amv_namespaces_cached", "Namespaces held in RAM.", did.namespaces_cached),
+        ):
+            yield GaugeMetricFamily(name, what, value=count)

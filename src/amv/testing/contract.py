@@ -248,8 +248,10 @@ class EventContract:
         store.log([])
         store.log(events[2:])
 
+        assert store.unfolded() == 9
         assert store.fold(lambda w, some: folded.extend(some)) == 9
         assert folded == events
+        assert store.unfolded() == 0
         assert store.fold(lambda w, some: folded.extend(some)) == 0
         store.log(events[:1])
         assert store.fold(lambda w, some: folded.extend(some)) == 1

@@ -73,6 +73,10 @@ class MemoryStore:
                 del self._events[: len(events)]
             return len(events)
 
+    def unfolded(self) -> int:
+        with self._opened():
+            return len(self._events)
+
     def erase(self) -> bool:
         """Return True: what was deleted is referred to by nothing."""
         with self._opened():

@@ -127,6 +127,11 @@ class EventLog:
                 log.close()
         return count
 
+    def unfolded(self) -> int:
+        """Return how many events of this process wait in the buffer and in its logs."""
+        logs = [*self._sealed, *filter(None, [self._current])]
+        return len(self._buffer) + sum(log.size // RECORD_BYTES for log in logs)
+
     def size_bytes(self) -> int:
         """Return how much all logs of this database take."""
         return sum(map(file_bytes, self._paths()))

@@ -132,6 +132,10 @@ class SqliteStore:
         """How many damaged records of value events this process came across."""
         return self._events.corrupt
 
+    def unfolded(self) -> int:
+        self._check_open()
+        return self._events.unfolded()
+
     def erase(self) -> bool:
         """Empty the write-ahead log; False if a reader kept it from being so for 2 s."""
         self._check_process()
