@@ -81,6 +81,7 @@ class Silent:
         self.write = store.write
         self.fold = store.fold
         self.erase = store.erase
+        self.unfolded = store.unfolded
         self.size_bytes = store.size_bytes
         self.check = store.check
         self.close = store.close

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from amv.errors import StoreError
 from amv.memory.cells import (
     CentroidIndex,
+    centroid_of,
     cluster,
     code_similarities,
     code_width,
@@ -369,18 +370,38 @@ def test_an_empty_index_has_no_nearest_cells() -> None:
     assert index.probe(random_units(22, 1)[0], 5).cell_ids.tolist() == []
 
 
-def test_nothing_of_a_dropped_cell_is_saved() -> None:
-    """Its centroid may be the vector of an item that was forgotten."""
-    matrix = random_units(23, 40)
+def test_what_is_dropped_goes_from_the_graph_once_there_is_much_of_it() -> None:
+    """A saved graph is smaller then, and finds the rest as before."""
+    matrix = random_units(23, 80)
     index = index_of(matrix)
-    gone = matrix[4].astype(np.float16).tobytes()
-    assert gone in index.snapshot()
+    whole = len(index.snapshot())
+    index.remove(np.arange(1, 11, dtype=np.int64))
+    index.tidy()
+    assert len(index.snapshot()) == whole
 
-    index.remove(np.asarray([5], dtype=np.int64))
+    index.remove(np.arange(11, 41, dtype=np.int64))
+    index.tidy()
 
-    assert gone not in index.snapshot()
-    index.remove(np.arange(1, 41, dtype=np.int64))
-    assert matrix[7].astype(np.float16).tobytes() not in index.snapshot()
+    assert len(index.snapshot()) < 0.6 * whole
+    again = CentroidIndex(matrix.shape[1], index.snapshot())
+    assert again.ids() == index.ids() == set(range(41, 81))
+    assert (again.nearest(matrix[50:51]) == index.nearest(matrix[50:51])).all()
+    index.remove(np.arange(41, 81, dtype=np.int64))
+    index.tidy()
+    assert CentroidIndex(matrix.shape[1], index.snapshot()).ids() == set()
+
+
+def test_a_centroid_is_no_copy_of_one_vector() -> None:
+    """Of equal ones it leans to those around them; of several it is their middle."""
+    matrix = random_units(25, 30)
+    one = centroid_of(matrix[:1], matrix)
+    equal = centroid_of(matrix[[0, 0, 0]], matrix)
+    several = centroid_of(matrix[:5], matrix)
+
+    np.testing.assert_allclose(one, equal, atol=1e-6)
+    assert 0.5 < float(one @ matrix[0]) < 0.95
+    np.testing.assert_allclose(several, unit(matrix[:5].mean(axis=0)[None, :])[0], atol=1e-6)
+    np.testing.assert_allclose(centroid_of(matrix[[0, 0]], matrix[[0, 0]]), matrix[0], atol=1e-6)
 
 
 def test_a_centroid_of_another_dimension_is_a_damaged_store() -> None:

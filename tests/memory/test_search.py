@@ -543,7 +543,8 @@ def test_a_vector_that_stands_in_two_cells_is_scored_once(
         assert counted == distinct_counts(world, query, k=4, cold=cold)
         assert is_within(result, budget)
         assert result.cold_probed == (cold is not False)
-        assert len({hit.item.id for hit in result.hits}) == len(result.hits) == 4
+        assert len({hit.item.id for hit in result.hits}) == len(result.hits)
+        assert len(result.hits) == 4 or not result.complete
 
 
 @pytest.fixture(scope="module")

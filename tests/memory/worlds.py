@@ -141,6 +141,7 @@ class Interrupted:
         self.read = store.read
         self.fold = store.fold
         self.erase = store.erase
+        self.unfolded = store.unfolded
         self.size_bytes = store.size_bytes
         self.check = store.check
         self.close = store.close

@@ -176,6 +176,19 @@ def cluster(matrix: Floats, count: int) -> list[Ids]:
     return [group for group in groups if len(group)]
 
 
+def centroid_of(members: Floats, around: Floats) -> Floats:
+    """Return the centroid of unit vectors of shape (n, d), a direction of shape (d,).
+
+    Of one vector, or of equal ones, it lies halfway to the middle of those
+    *around* it: a centroid must not be a copy of what may be forgotten.
+    """
+    middle = members.mean(axis=0)
+    if not np.any(members != members[0]):
+        middle = middle + unit(around.mean(axis=0, keepdims=True))[0]
+    centroid: Floats = unit(middle[None, :])[0]
+    return centroid
+
+
 def divide(matrix: Floats, *, target: int, limit: int) -> list[Ids]:
     """Divide unit vectors into groups of about *target* and at most *limit*; row numbers.
 
@@ -240,7 +253,8 @@ class CentroidIndex:
                 f"the saved centroid index has {self._index.ndim} dimensions, "
                 f"needed {self._dimension}"
             )
-        self._live = {int(cell_id) for cell_id in self._index.keys}
+        # One by one, usearch would look for each key anew.
+        self._live = set(np.asarray(self._index.keys).tolist())
 
     def __len__(self) -> int:
         return len(self._live)
@@ -269,6 +283,9 @@ class CentroidIndex:
     def remove(self, cell_ids: Ids) -> None:
         """Remove cells; ids that are not in the index are passed over."""
         self._live.difference_update(cell_ids.tolist())
+
+    def tidy(self) -> None:
+        """Make the graph anew if too many of its nodes are cells that were dropped."""
         nodes = len(self._index)
         if nodes - len(self._live) > max(16, STALE_SHARE * nodes):
             self._make_anew()
@@ -297,7 +314,7 @@ class CentroidIndex:
         found = np.zeros((len(matrix), 2), dtype=np.int64)
         if not len(matrix):
             return found
-        near = self._near(matrix, min(_LOOK, len(self._live)))
+        near = self._near(matrix, min(_LOOK, len(self._live)), 2 * _LOOK)
         found[:, 0] = near[:, 0]
         if near.shape[1] > 1:
             cell_ids, places = np.unique(near, return_inverse=True)
@@ -306,20 +323,26 @@ class CentroidIndex:
             found[:, 1] = near[np.arange(len(near)), second]
         return found
 
-    def _near(self, matrix: Floats, count: int) -> Ids:
-        """Return the *count* cells nearest to each vector, of shape (n, count)."""
-        # At most a quarter of the nodes are dropped cells, seldom half of those in one place.
-        look = min(2 * count, len(self._index))
-        rows = np.asarray(self._index.search(matrix, look, threads=0).keys).reshape(len(matrix), -1)
-        live = [[i for i in row if i in self._live][:count] for row in rows.tolist()]
-        for place in [place for place, row in enumerate(live) if len(row) < count]:
-            nodes = self._index.search(matrix[place], len(self._index), exact=True).keys.tolist()
-            live[place] = [i for i in nodes if i in self._live][:count]
+    def _near(self, matrix: Floats, count: int, look: int) -> Ids:
+        """Return the *count* cells nearest to each vector, of shape (n, count).
+
+        Looks at *look* nodes for each, and at more for those of which too many were dropped.
+        """
+        is_all = look >= len(self._index)
+        # Exact in the end, as no path may lead to some node.
+        matches = self._index.search(matrix, min(look, len(self._index)), threads=0, exact=is_all)
+        rows = np.asarray(matches.keys).reshape(len(matrix), -1).tolist()
+        live = [[i for i in row if i in self._live][:count] for row in rows]
+        short = [place for place, row in enumerate(live) if len(row) < count]
+        if short:
+            for place, row in zip(short, self._near(matrix[short], count, 4 * look), strict=True):
+                live[place] = row.tolist()
         return np.asarray(live, dtype=np.int64)
 
     def snapshot(self) -> bytes:
-        """Return the index as bytes, behind their checksum; of dropped cells nothing is in it."""
-        if len(self._index) > len(self._live):
-            self._make_anew()
+        """Return the index as bytes, behind their checksum; dropped cells are still in it.
+
+        Whoever loads it removes the cells that are no more.
+        """
         data = bytes(self._index.save() or b"")
         return sha256(data).digest() + data

@@ -28,7 +28,7 @@ from amv.memory.settings import MemorySettings
 from amv.memory.tiers import Tier, next_tier
 from amv.memory.value import ValueModel, crossing_s, value_at, value_key
 
-COPY = 0.95
+COPY = 0.98
 """A centroid that is as similar to a vector as this is taken for a copy of it."""
 
 

@@ -288,6 +288,7 @@ class View:
             self.index.remove(np.asarray(sorted(cells_out & known), dtype=np.int64))
             new = reader.centroids(np.asarray(sorted(cells_in - known), dtype=np.int64))
             self.index.add(new.ids, new.matrix)
+            self.index.tidy()
 
     def _forget_cell(self, cell_id: int) -> None:
         members = self._cells.pop(cell_id, None)

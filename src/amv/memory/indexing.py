@@ -9,15 +9,25 @@ what another process has moved in the meantime is left for the next time.
 
 import numpy as np
 
-from amv.memory.cells import CentroidIndex, directions, divide, quantise, rotate, unit
-from amv.memory.edit import COPY, Edit
+from amv.memory.cells import (
+    CentroidIndex,
+    centroid_of,
+    directions,
+    divide,
+    quantise,
+    rotate,
+)
+from amv.memory.edit import Edit
 from amv.memory.hot import View
 from amv.memory.item import Namespace
 from amv.memory.ports import PENDING, Floats, Ids, Members, NamespaceRow, Store, Vectors, Writer
 from amv.memory.settings import CellSettings, MemorySettings
 
-SNAPSHOT_SHARE = 0.5
+SNAPSHOT_SHARE = 0.25
 """The saved centroid index is renewed when this share of the cells has changed since."""
+
+SAME = 0.9999
+"""A centroid that is as similar to a code as this was made of that code alone."""
 
 DRAIN_MAX = 4096
 """The most vectors put into cells by one transaction."""
@@ -92,7 +102,7 @@ def _first_cells(edit: Edit, matrix: Floats) -> Ids:
     """Make a namespace's first cells; return which two each vector belongs in."""
     cells = edit.settings.cells
     groups = divide(matrix, target=cells.target, limit=cells.split_above)
-    centroids = np.concatenate([unit(matrix[g].mean(axis=0, keepdims=True)) for g in groups])
+    centroids = np.stack([centroid_of(matrix[group], matrix) for group in groups])
     index = CentroidIndex(matrix.shape[1])
     index.add(np.arange(1, len(groups) + 1), centroids)
     chosen = index.nearest(matrix)
@@ -137,13 +147,13 @@ def _split(edit: Edit, cell_id: int, dimension: int) -> None:
     ids, codes = edit.tx.members(np.asarray([cell_id]))[cell_id]
     matrix = directions(codes, dimension)
     centroid = edit.tx.centroids(np.asarray([cell_id])).matrix[0]
-    if (matrix @ centroid > COPY).any():
-        # The saved index would keep what may be the vector of an item, also once that one, and
-        # others that say the same, are forgotten: none of them is in this cell any more then.
+    if (matrix @ centroid > SAME).any():
+        # It began with equal vectors only.  The saved index would keep theirs, also once they
+        # are forgotten.
         edit.drop_snapshot()
     edit.drop_cell(cell_id)
     for group in divide(matrix, target=cells.target, limit=cells.split_above):
-        centroid = unit(matrix[group].mean(axis=0, keepdims=True))[0]
+        centroid = centroid_of(matrix[group], matrix)
         new_id = _add_cell(edit, centroid, Members(ids[group], codes[group]))
         edit.tx.move_vectors(ids[group], cell_id, new_id)
 

@@ -271,9 +271,11 @@ def _score_cells(scan: _Scan, rotated: Floats, cell_ids: Ids, room: int) -> tupl
     if not chosen:
         return cell_ids, 0
     ids = np.concatenate([members.ids for members in chosen])
-    order = np.argsort(ids, kind="stable")
-    is_new = np.ones(len(ids), dtype=bool)
-    is_new[order[1:]] = ids[order[1:]] != ids[order[:-1]]
+    # Not a stable sort, which would be several times slower: the first of equals is looked for.
+    order = np.argsort(ids)
+    starts = np.flatnonzero(np.diff(ids[order], prepend=-1))
+    is_new = np.zeros(len(ids), dtype=bool)
+    is_new[np.minimum.reduceat(order, starts)] = True
     if len(scan.by_code):
         is_new &= ~np.isin(ids, scan.by_code)
     ends = np.cumsum([len(members.ids) for members in chosen])
