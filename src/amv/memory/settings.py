@@ -10,7 +10,7 @@ from amv.memory.value import PRESETS, ValueModel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The most a search may score or read, per part; see DESIGN 3.3.
+    """The most a search may score or read, per part; see `amv.memory.search`.
 
     *hot*, *warm* and *cold* count query-vector distances, those to centroids
     among them; *postings* counts postings read and the vectors scored because
