@@ -14,7 +14,7 @@ from amv import embedders
 from amv.config import Settings
 from amv.errors import AmvError, ConfigError, InvalidInput, StoreUnavailable
 from amv.memory.checks import shown
-from amv.memory.item import check_text
+from amv.memory.item import ID_ALPHABET, check_text
 from amv.memory.lookup import EMBEDDER_META, check_embedder, embedder_mark
 from amv.memory.ports import Embedder, Store, Writer
 from amv.memory.reembed import Progress
@@ -25,7 +25,6 @@ from amv.stores.sqlite import SqliteStore
 
 IN_PROCESS = ":memory:"
 PATH_BYTES_MAX = 4096
-_ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _log = logging.getLogger("amv")
 
 
@@ -203,4 +202,4 @@ def adopt_embedder(store: Store, embedder: Embedder) -> None:
 def new_id() -> str:
     """Return a fresh item id of 20 characters; ids sort by the millisecond they were made in."""
     number = (time.time_ns() // 1_000_000 << 55) | secrets.randbits(55)
-    return "".join(_ID_ALPHABET[number >> shift & 31] for shift in range(95, -1, -5))
+    return "".join(ID_ALPHABET[number >> shift & 31] for shift in range(95, -1, -5))

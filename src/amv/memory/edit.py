@@ -192,8 +192,9 @@ class Edit:
     def _take_from(self, cell_id: int, gone: Ids) -> None:
         """Take members out of a cell, and drop it where its centroid is a copy of one of them.
 
-        The centroid of a cell that began with one vector is that vector: no copy
-        of it may stay behind, unless it is as much that of another one, which stays.
+        That of a cell that began with equal vectors only is such a copy (see
+        `cells.centroid_of`), and may not stay behind, unless it is as much that of
+        another one, which stays.
         """
         cell_ids = np.asarray([cell_id], dtype=np.int64)
         self.tx.remove_members(cell_id, gone)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numkong
 import numpy as np
+import numpy.typing as npt
 
 from amv.errors import StoreError
 from amv.memory.cells import CentroidIndex, code_width
@@ -40,6 +41,13 @@ TRIM_EVERY = 64
 
 class IndexDamaged(StoreError):
     """An index, which is derived data, is not what the totals say; it can be made anew."""
+
+
+def _coded(matrix: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
+    """Return the int8 codes of vectors of shape (n, d), and what to multiply each by."""
+    peak = np.maximum(np.abs(matrix).max(axis=1), np.float32(1e-12))
+    codes = np.rint(matrix * (np.float32(127.0) / peak)[:, None]).astype(np.int8)
+    return codes, peak / np.float32(127.0)
 
 
 class Block:
@@ -85,11 +93,10 @@ class Block:
         n = min(len(self), limit)
         if not n:
             return np.empty(0, dtype=np.float32)
-        peak = float(np.abs(query).max()) or 1.0
-        code = np.rint(query * (127.0 / peak)).astype(np.int8)[None, :]
+        code, scale = _coded(query[None, :])
         products = numkong.cdist(code, self._codes[:n], metric="dot")
         rough = np.asarray(products, dtype=np.float32).reshape(-1)
-        rough *= self._scales[:n] * np.float32(peak / 127.0)
+        rough *= self._scales[:n] * scale
         return rough
 
     def exact(self, places: Ids, query: Floats) -> Floats:
@@ -115,10 +122,8 @@ class Block:
         if n + more > len(self._ids):
             self._grow(max(_BLOCK_MIN, n + more, 3 * n // 2))
         new = slice(n, n + more)
-        peak = np.maximum(np.abs(vectors.matrix).max(axis=1), np.float32(1e-12))
         self._rows[new] = vectors.matrix
-        self._codes[new] = np.rint(vectors.matrix * (np.float32(127.0) / peak)[:, None])
-        self._scales[new] = peak / np.float32(127.0)
+        self._codes[new], self._scales[new] = _coded(vectors.matrix)
         self._ids[new] = vectors.ids
         for offset, vector_id in enumerate(vectors.ids.tolist()):
             self._place[vector_id] = n + offset

@@ -19,6 +19,9 @@ from amv.memory.checks import shown
 from amv.memory.tiers import Tier
 
 Namespace = tuple[str, ...]
+
+ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+"""What made-up ids and keys are spelled with: 32 letters and digits, none like another."""
 """The owner an item belongs to: one to eight non-empty strings."""
 
 JsonScalar = str | int | float | bool | None

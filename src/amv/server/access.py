@@ -23,10 +23,9 @@ from enum import IntEnum
 from hashlib import sha256
 
 from amv.errors import AmvError, ConfigError, ItemNotFound
-from amv.memory.item import Namespace, check_namespace
+from amv.memory.item import ID_ALPHABET, Namespace, check_namespace
 from amv.memory.ports import KeyRow, Store, Writer
 
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _ID_CHARS = 8
 _SECRET_CHARS = 52
 PEPPER_BYTES = 32
@@ -227,4 +226,4 @@ def _mac(pepper: bytes, token: str) -> bytes:
 
 
 def _random(chars: int) -> str:
-    return "".join(_ALPHABET[byte & 31] for byte in secrets.token_bytes(chars))
+    return "".join(ID_ALPHABET[byte & 31] for byte in secrets.token_bytes(chars))

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from amv.errors import InvalidInput
-from amv.memory.item import Namespace, Status
+from amv.memory.item import ID_ALPHABET, Namespace, Status
 from amv.memory.service import MemoryService
 from amv.server import cursors, wire
 from amv.server.access import Forbidden, Level, Principal
@@ -24,7 +24,6 @@ PAGE_LIMIT = 100
 ITEMS_MAX = 4096
 """How many items one request may add."""
 
-_ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _ID_CHARS = 26
 
 
@@ -115,7 +114,7 @@ def _id_from(key: str, namespace: Namespace, place: int) -> str:
     """Return the id of the item at a place in a request, the same each time it is repeated."""
     named = json.dumps([key, namespace, place]).encode()
     number = int.from_bytes(sha256(named).digest()[:17], "big")
-    return "".join(_ID_ALPHABET[number >> 5 * n & 31] for n in range(_ID_CHARS))
+    return "".join(ID_ALPHABET[number >> 5 * n & 31] for n in range(_ID_CHARS))
 
 
 def list_items(call: Call) -> Struct:

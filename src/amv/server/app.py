@@ -56,7 +56,7 @@ class Endpoint:
 
     async def _reply(self, scope: Scope, receive: Receive) -> Reply:
         gateway, route = self._gateway, self.route
-        headers = {name: value for name, value in scope["headers"]}
+        headers = scope["amv.headers"]
         principal = gateway.keeper.principal(request.token(headers))
         principal.check_level(route.level)
         allowed_s = request.timeout_s(headers, gateway.settings.timeout_s)
@@ -162,6 +162,7 @@ class Gateway:
         began_s = time.perf_counter()
         request_id = request.request_id(scope["headers"])
         scope["amv.id"] = request_id.decode()
+        scope["amv.headers"] = dict(scope["headers"])
         status = 0
 
         async def noted(message: Message) -> None:
@@ -206,14 +207,14 @@ class Gateway:
         """Without keys, refuse what a web page could send or have sent; raises WrongHost."""
         if not self.settings.is_loopback or self.keeper.has_keys():
             return
-        if not request.is_of_this_machine(dict(scope["headers"]), self.settings.host):
+        if not request.is_of_this_machine(scope["amv.headers"], self.settings.host):
             raise WrongHost("this server answers on a loopback name only, and no other's pages")
 
     async def _health(self, asked: Request) -> Response:
         return Response(b'{"status":"ok"}', media_type="application/json")
 
     async def _metrics(self, asked: Request) -> Response:
-        principal = self.keeper.principal(request.token(dict(asked.scope["headers"])))
+        principal = self.keeper.principal(request.token(asked.scope["amv.headers"]))
         if principal.prefix:
             raise Forbidden("metrics are of the whole server; this needs a key that reaches it")
         deadline_s = time.monotonic() + self.settings.timeout_s
@@ -234,8 +235,7 @@ class Gateway:
 class _ByMethod:
     """The endpoints of one path."""
 
-    def __init__(self, path: str, endpoints: Mapping[str, Endpoint]) -> None:
-        self.path_format = path
+    def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
         self._endpoints = endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -248,7 +248,7 @@ def _by_path(endpoints: Iterable[Endpoint]) -> list[StarletteRoute]:
         paths.setdefault(endpoint.route.path, {})[endpoint.route.method] = endpoint
     routes = []
     for path, by_method in paths.items():
-        route = StarletteRoute(path, _ByMethod(path, by_method), methods=list(by_method))
+        route = StarletteRoute(path, _ByMethod(by_method), methods=list(by_method))
         # Starlette answers HEAD wherever it answers GET; these answer what they say.
         route.methods = set(by_method)
         routes.append(route)
