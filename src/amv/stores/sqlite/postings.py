@@ -9,9 +9,9 @@ Items come in order of key, save one that is indexed again: its posting goes
 where its key belongs, and a chunk that overflows is split.
 """
 
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any
 
 import apsw
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from amv.memory.lexical import POSTING
-from amv.memory.ports import NewPostings
+from amv.memory.ports import Ids, NewPostings
 from amv.stores.sqlite.codec import (
     ENTRY,
     OFFSET_MAX,
@@ -46,8 +46,6 @@ _DROP = "DELETE FROM term WHERE ns_id = ? AND term = ?"
 _PUT_CHUNK = "INSERT OR REPLACE INTO posting VALUES (?, ?, ?)"
 _DROP_CHUNK = "DELETE FROM posting WHERE term_id = ? AND first_key = ?"
 _CHUNKS = "SELECT first_key, data FROM posting WHERE term_id = ? ORDER BY first_key DESC"
-
-_pack = struct.Struct("<IHH").pack
 
 
 @dataclass(slots=True)
@@ -110,25 +108,40 @@ class PostingWriter:
 
     def add(self, items: Sequence[NewPostings]) -> None:
         """Index items; one that stands under a term already is replaced there."""
-        by_term: dict[str, list[tuple[int, int, int]]] = {}
-        for item in items:
-            key, length = item.key, min(item.length, _COUNT_MAX)
-            for term, tf in item.counts.items():
-                entry = (key, tf if tf < _COUNT_MAX else _COUNT_MAX, length)
-                if term in by_term:
-                    by_term[term].append(entry)
-                else:
-                    by_term[term] = [entry]
+        named = list(chain.from_iterable(item.counts for item in items))
         # In the order of the index, so that each page is visited once.
-        terms = sorted(by_term)
+        terms = sorted(set(named))
+        if not terms:
+            return
+        number = {term: n for n, term in enumerate(terms)}
+        which = np.fromiter(map(number.__getitem__, named), np.int64, len(named))
+        keys, entries = _entries(items)
+        order = np.lexsort((keys, which))
+        keys, entries, which = keys[order], entries[order], which[order]
+        starts = np.searchsorted(which, np.arange(len(terms) + 1))
         known = {term.term: term for term in _find(self._execute, self._ns_id, terms)}
-        for term in terms:
-            entries = sorted(by_term[term])
-            state = known.get(term)
-            if state is None:
-                state = known[term] = _Term(term, None, 0, entries[0][0], b"")
-            self._add_to(state, entries)
-        self._put([known[term] for term in terms])
+        states = [known.get(term) or _Term(term, None, 0, -1, b"") for term in terms]
+        for state, first in zip(states, keys[starts[:-1]].tolist(), strict=True):
+            if state.base < 0:
+                state.base = first
+        bases = np.fromiter((state.base for state in states), np.int64, len(states))
+        offsets = keys - bases[which]
+        is_next = np.diff(offsets, prepend=0) > 0
+        is_next[starts[:-1]] = offsets[starts[:-1]] > [_last_offset(s.tail) for s in states]
+        is_next &= offsets <= OFFSET_MAX
+        fits = np.logical_and.reduceat(is_next, starts[:-1]).tolist()
+        entries["offset"] = offsets
+        data = entries.tobytes()
+        bounds = pairwise(starts.tolist())
+        for state, (start, stop), appends in zip(states, bounds, fits, strict=True):
+            if appends:
+                state.tail += data[start * _SIZE : stop * _SIZE]
+                state.frequency += stop - start
+            else:
+                self._add_out_of_order(state, keys[start:stop], entries[start:stop])
+            while len(state.tail) > TAIL_MAX * _SIZE:
+                self._move_to_chunk(state, TAIL_MAX)
+        self._put(states)
 
     def remove(self, key: int, terms: Sequence[str]) -> None:
         """Take an item out; a term that no item holds is gone from disk."""
@@ -150,26 +163,10 @@ class PostingWriter:
             [(self._ns_id, s.term, s.term_id, s.frequency, s.base, s.tail) for s in states],
         )
 
-    def _add_to(self, state: _Term, entries: Sequence[tuple[int, int, int]]) -> None:
-        if not state.tail and state.term_id is None:
-            state.base = entries[0][0]
-        base = state.base
-        last = base - 1
-        if state.tail:
-            last = base + int.from_bytes(state.tail[-_SIZE : 4 - _SIZE], "little")
-        appended, out_of_order = [state.tail], []
-        for key, tf, length in entries:
-            if last < key <= base + OFFSET_MAX:
-                appended.append(_pack(key - base, tf, length))
-                last = key
-            else:
-                out_of_order.append((key, tf, length))
-        state.tail = b"".join(appended)
-        state.frequency += len(appended) - 1
-        for entry in out_of_order:
-            state.frequency += self._insert(state, entry)
-        while len(state.tail) > TAIL_MAX * _SIZE:
-            self._move_to_chunk(state, TAIL_MAX)
+    def _add_out_of_order(self, state: _Term, keys: Ids, entries: Entries) -> None:
+        """Put postings of a term where their keys belong, which is not all at its end."""
+        for key, (_, tf, length) in zip(keys.tolist(), entries.tolist(), strict=True):
+            state.frequency += self._insert(state, (key, tf, length))
 
     def _move_to_chunk(self, state: _Term, count: int) -> None:
         """Move the first *count* postings of the tail to a chunk."""
@@ -255,6 +252,25 @@ class PostingWriter:
             (state.term_id, key),
         ).fetchone()
         return None if row is None else (row[0], decode_entries(row[1]))
+
+
+def _entries(items: Sequence[NewPostings]) -> tuple[Ids, Entries]:
+    """Return a posting for each term of each item, in their order: its key, and what is stored.
+
+    The offsets are not set yet.
+    """
+    terms = [len(item.counts) for item in items]
+    entries = np.zeros(sum(terms), dtype=ENTRY)
+    tf = np.fromiter(chain.from_iterable(i.counts.values() for i in items), np.int64, len(entries))
+    length = np.repeat(np.array([item.length for item in items], dtype=np.int64), terms)
+    entries["tf"] = np.minimum(tf, _COUNT_MAX)
+    entries["length"] = np.minimum(length, _COUNT_MAX)
+    return np.repeat(np.array([item.key for item in items], dtype=np.int64), terms), entries
+
+
+def _last_offset(tail: bytes) -> int:
+    """Return the offset of the last posting of a tail; -1 if there is none."""
+    return int.from_bytes(tail[-_SIZE : 4 - _SIZE], "little") if tail else -1
 
 
 def _rebased(entries: Entries, base: int, new_base: int) -> bytes:
