@@ -792,7 +792,9 @@ def test_the_saved_index_goes_when_a_cell_of_equal_vectors_is_divided(
     def split(tx: Writer) -> None:
         edit = Edit.of(tx, ALICE, SMALL, world.clock())
         sizes = tx.cell_sizes(tx.cell_ids(edit.row.ns_id))
-        indexing._split(edit, max(sizes, key=lambda i: sizes[i]), DIMENSION)
+        joining = Members(np.zeros(0, np.int64), quantise(vectors[:0]))
+        full = {max(sizes, key=lambda i: sizes[i]): joining}
+        tx.move_vectors(*indexing._split(edit, full, DIMENSION))
         edit.close()
 
     store.write(split)

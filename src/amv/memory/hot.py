@@ -54,7 +54,7 @@ class Block:
     """Vectors in RAM, scanned whole: as int8 codes first, the best again in full precision.
 
     A code is round(127 x / max|x|), a quarter of the bytes to read.  Order is
-    arbitrary: a removed vector's place is taken by the last one.
+    arbitrary: the places of removed vectors are taken by the last ones.
     """
 
     def __init__(self, dimension: int) -> None:
@@ -125,8 +125,7 @@ class Block:
         self._rows[new] = vectors.matrix
         self._codes[new], self._scales[new] = _coded(vectors.matrix)
         self._ids[new] = vectors.ids
-        for offset, vector_id in enumerate(vectors.ids.tolist()):
-            self._place[vector_id] = n + offset
+        self._place.update(zip(vectors.ids.tolist(), range(n, n + more), strict=True))
 
     def _grow(self, capacity: int) -> None:
         n, rows, codes, scales, ids = len(self), self._rows, self._codes, self._scales, self._ids
@@ -134,17 +133,21 @@ class Block:
         self._rows[:n], self._codes[:n] = rows[:n], codes[:n]
         self._scales[:n], self._ids[:n] = scales[:n], ids[:n]
 
+    def oldest(self, limit: int) -> Vectors:
+        """Return at most *limit* of the vectors, those with the lowest ids."""
+        order = np.argsort(self.ids)[:limit]
+        return Vectors(self.ids[order], self._rows[order])
+
     def remove(self, vector_ids: Iterable[int]) -> None:
         """Remove vectors; ids that are not in here are passed over."""
-        for vector_id in vector_ids:
-            place = self._place.pop(vector_id, None)
-            if place is None:
-                continue
-            last = len(self._place)
-            if place != last:
-                self._rows[place], self._codes[place] = self._rows[last], self._codes[last]
-                self._scales[place], self._ids[place] = self._scales[last], self._ids[last]
-                self._place[int(self._ids[place])] = place
+        places = [self._place.pop(i) for i in vector_ids if i in self._place]
+        n = len(self._place)
+        gone = np.asarray(places, dtype=np.int64)
+        holes = gone[gone < n]
+        last = np.setdiff1d(np.arange(n, n + len(gone)), gone, assume_unique=True)
+        self._rows[holes], self._codes[holes] = self._rows[last], self._codes[last]
+        self._scales[holes], self._ids[holes] = self._scales[last], self._ids[last]
+        self._place.update(zip(self._ids[holes].tolist(), holes.tolist(), strict=True))
 
     def clear(self) -> None:
         """Remove everything and free the memory."""

@@ -7,6 +7,8 @@ cells, happens on a snapshot before the transaction begins; inside it,
 what another process has moved in the meantime is left for the next time.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from amv.memory.cells import (
@@ -60,7 +62,7 @@ def drain(
         if row is None or not is_due(row, settings.cells):
             return 0
         view.follow(reader, row)
-        found = reader.vectors(reader.pending_ids(row.ns_id)[:DRAIN_MAX])
+        found = view.pending.oldest(DRAIN_MAX)
         waiting = Vectors(found.ids, rotate(found.matrix))
         spots = view.index.nearest(waiting.matrix) if view.index is not None else None
     drained: int = store.write(
@@ -122,7 +124,6 @@ def _put(edit: Edit, ids: Ids, matrix: Floats, spots: Ids) -> int:
     if not there.any():
         return 0
     ids, codes, spots = ids[there], quantise(matrix[there]), spots[there]
-    edit.tx.place(ids, spots)
     edit.change.placed += ids.tolist()
     # A vector stands twice in what follows, as row n and as row n + len(ids).
     cell_ids = spots.T.reshape(-1)
@@ -132,30 +133,49 @@ def _put(edit: Edit, ids: Ids, matrix: Floats, spots: Ids) -> int:
         int(cell_ids[group[0]]): Members(ids[group % len(ids)], codes[group % len(ids)])
         for group in np.split(order, starts[1:])
     }
-    edit.tx.extend_cells(groups)
-    for cell_id, members in groups.items():
-        if sizes[cell_id] + len(members.ids) > edit.settings.cells.split_above:
-            _split(edit, cell_id, matrix.shape[1])
-        else:
-            edit.change.cells_touched.append(cell_id)
+    limit = edit.settings.cells.split_above
+    full = {i: more for i, more in groups.items() if sizes[i] + len(more.ids) > limit}
+    staying = {i: more for i, more in groups.items() if i not in full}
+    edit.tx.extend_cells(staying)
+    edit.change.cells_touched += staying
+    moved, moves = _split(edit, full, matrix.shape[1])
+    # Of what is placed only now, the moves are taken into account at once.
+    order = np.argsort(ids)
+    place = np.searchsorted(ids, moved, sorter=order)
+    row = order[np.minimum(place, len(ids) - 1)]
+    is_new = ids[row] == moved
+    at = (spots[row, 1] == moves[:, 0]).astype(np.int64)
+    spots[row[is_new], at[is_new]] = moves[is_new, 1]
+    edit.tx.place(ids, spots)
+    edit.tx.move_vectors(moved[~is_new], moves[~is_new])
     return len(ids)
 
 
-def _split(edit: Edit, cell_id: int, dimension: int) -> None:
-    """Divide the members of a cell among new ones; each stays in its other cell."""
+def _split(edit: Edit, full: Mapping[int, Members], dimension: int) -> tuple[Ids, Ids]:
+    """Divide cells, with members that join them, among new ones.
+
+    Return the ids of all members, and from which cell to which each moves, of
+    shape (n, 2); each stays in its other cell.
+    """
     cells = edit.settings.cells
-    ids, codes = edit.tx.members(np.asarray([cell_id]))[cell_id]
-    matrix = directions(codes, dimension)
-    centroid = edit.tx.centroids(np.asarray([cell_id])).matrix[0]
-    if (matrix @ centroid > SAME).any():
-        # It began with equal vectors only.  The saved index would keep theirs, also once they
-        # are forgotten.
-        edit.drop_snapshot()
-    edit.drop_cell(cell_id)
-    for group in divide(matrix, target=cells.target, limit=cells.split_above):
-        centroid = centroid_of(matrix[group], matrix)
-        new_id = _add_cell(edit, centroid, Members(ids[group], codes[group]))
-        edit.tx.move_vectors(ids[group], cell_id, new_id)
+    cell_ids = np.asarray(sorted(full), dtype=np.int64)
+    held, centroids = edit.tx.members(cell_ids), edit.tx.centroids(cell_ids)
+    moved, moves = [np.zeros(0, dtype=np.int64)], [np.zeros((0, 2), dtype=np.int64)]
+    for cell_id, centroid in zip(centroids.ids.tolist(), centroids.matrix, strict=True):
+        ids = np.concatenate([held[cell_id].ids, full[cell_id].ids])
+        codes = np.concatenate([held[cell_id].codes, full[cell_id].codes])
+        matrix = directions(codes, dimension)
+        if (matrix @ centroid > SAME).any():
+            # It began with equal vectors only.  The saved index would keep theirs, also once
+            # they are forgotten.
+            edit.drop_snapshot()
+        edit.drop_cell(cell_id)
+        for group in divide(matrix, target=cells.target, limit=cells.split_above):
+            members = Members(ids[group], codes[group])
+            new_id = _add_cell(edit, centroid_of(matrix[group], matrix), members)
+            moved.append(members.ids)
+            moves.append(np.tile(np.asarray([cell_id, new_id]), (len(group), 1)))
+    return np.concatenate(moved), np.concatenate(moves)
 
 
 def _add_cell(edit: Edit, centroid: Floats, members: Members) -> int:

@@ -348,8 +348,11 @@ class Writer(Reader, Protocol):
     def place(self, vector_ids: Ids, cell_ids: Ids) -> None:
         """Note in which two cells each vector is; *cell_ids* has shape (n, 2), see `Place`."""
 
-    def move_vectors(self, vector_ids: Ids, cell_id: int, to_cell_id: int) -> None:
-        """Note that vectors which were in one cell are in another now, and still in their other."""
+    def move_vectors(self, vector_ids: Ids, moves: Ids) -> None:
+        """Note that each vector left one cell for another, and is still in its other.
+
+        *moves*, of shape (n, 2), holds the cell it was in and the one it is in now.
+        """
 
     def add_cell(self, ns_id: int, centroid: Floats, members: Members) -> int:
         """Add a cell; return its id, never used before."""

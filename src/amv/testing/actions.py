@@ -41,6 +41,11 @@ def _insert(writer: Writer, scene: Scene) -> None:
     writer.add_vectors(scene.ns_id, vectors(vector_id(key)))
 
 
+def _move_vectors(writer: Writer, scene: Scene) -> None:
+    found = writer.indexed_ids(scene.ns_id)
+    writer.move_vectors(found, pairs(*[(scene.second_id, scene.cell_id)] * len(found)))
+
+
 ACTIONS: Mapping[str, Action] = MappingProxyType(
     {
         "set_meta": lambda w, s: w.set_meta("embedder", "new"),
@@ -63,7 +68,7 @@ ACTIONS: Mapping[str, Action] = MappingProxyType(
         "retire_vectors": lambda w, s: w.retire_vectors(ids(vector_id(s.keys[1]))),
         "drop_vectors": lambda w, s: w.drop_vectors(w.vector_ids(s.keys)),
         "place": lambda w, s: w.place(ids(vector_id(s.keys[0])), pairs((s.second_id, PENDING))),
-        "move_vectors": lambda w, s: w.move_vectors(w.indexed_ids(s.ns_id), s.second_id, s.cell_id),
+        "move_vectors": _move_vectors,
         "add_cell": lambda w, s: w.add_cell(s.ns_id, unit(5), members(vector_id(s.keys[1]))),
         "extend_cells": lambda w, s: w.extend_cells({s.cell_id: members(vector_id(s.keys[1]))}),
         "remove_members": lambda w, s: w.remove_members(s.cell_id, ids(vector_id(s.keys[0]))),

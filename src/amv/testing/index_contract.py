@@ -262,7 +262,8 @@ class CellContract:
         spots = pairs((old, other), (other, old), (other, PENDING))
         store.write(lambda w: w.place(ids(near, far, away), spots))
 
-        store.write(lambda w: w.move_vectors(ids(away, far, 999), old, new))
+        moves = pairs((old, new), (old, new), (old, new))
+        store.write(lambda w: w.move_vectors(ids(away, far, 999), moves))
 
         with store.read() as reader:
             assert reader.placements(ids(near, far, away)) == {
@@ -270,9 +271,11 @@ class CellContract:
                 far: Place(other, new),
                 away: Place(other),
             }
-        store.write(lambda w: w.move_vectors(ids(near, far, away), other, new))
+        # One that leaves both at once is told of twice.
+        moves = pairs((old, far), (other, new), (other, new))
+        store.write(lambda w: w.move_vectors(ids(near, near, away), moves))
         with store.read() as reader:
-            assert reader.placements(ids(near, away)) == {near: Place(old, new), away: Place(new)}
+            assert reader.placements(ids(near, away)) == {near: Place(far, new), away: Place(new)}
             assert reader.pending_ids(ns_id).tolist() == []
         store.write(lambda w: w.retire_vectors(ids(near)))
         with store.read() as reader:

@@ -215,10 +215,11 @@ class MemoryWriter(MemoryReader):
         for vector_id, vector in among(self._tables.vectors, vector_ids).items():
             self._put_vector(vector_id, vector._replace(place=place))
 
-    def move_vectors(self, vector_ids: Ids, cell_id: int, to_cell_id: int) -> None:
-        for vector_id, vector in among(self._tables.vectors, vector_ids).items():
-            place = Place(*(to_cell_id if i == cell_id else i for i in vector.place))
-            self._put_vector(vector_id, vector._replace(place=place))
+    def move_vectors(self, vector_ids: Ids, moves: Ids) -> None:
+        for vector_id, (left, joined) in zip(vector_ids.tolist(), moves.tolist(), strict=True):
+            if (vector := self._tables.vectors.get(vector_id)) is not None:
+                place = Place(*(joined if i == left else i for i in vector.place))
+                self._put_vector(vector_id, vector._replace(place=place))
 
     def add_cell(self, ns_id: int, centroid: Floats, members: Members) -> int:
         cell_id = next(self._tables.new_cell_ids)

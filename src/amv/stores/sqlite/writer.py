@@ -109,7 +109,7 @@ _REPLACE_PART = "INSERT OR REPLACE INTO cell_part VALUES (?, ?, ?)"
 
 _PLACE = "UPDATE placement SET cell_id = ?, second_id = ? WHERE id = ?"
 _MOVE = """UPDATE placement SET cell_id = iif(cell_id = ?2, ?3, cell_id),
-    second_id = iif(second_id = ?2, ?3, second_id) WHERE id IN carray(?1)"""
+    second_id = iif(second_id = ?2, ?3, second_id) WHERE id = ?1"""
 _RETIRE = f"UPDATE placement SET cell_id = {RETIRED}, second_id = 0 WHERE id IN carray(?1)"
 
 _DROP_CELLS = (
@@ -299,13 +299,13 @@ class SqliteWriter(SqliteReader):
         found = zip(vector_ids.tolist(), cell_ids.tolist(), strict=True)
         self._executemany(_PLACE, [(*cells, vector_id) for vector_id, cells in found])
 
-    def move_vectors(self, vector_ids: Ids, cell_id: int, to_cell_id: int) -> None:
-        self._by_id(_MOVE, vector_ids, cell_id, to_cell_id)
+    def move_vectors(self, vector_ids: Ids, moves: Ids) -> None:
+        self._executemany(_MOVE, np.column_stack([vector_ids, moves]).tolist())
 
-    def _by_id(self, statement: str, ids: Ids, *params: object) -> None:
+    def _by_id(self, statement: str, ids: Ids) -> None:
         if len(ids):
             array = ascending(ids).astype(np.int64, copy=False)
-            self._execute(statement, (apsw.carray(array), *params))
+            self._execute(statement, (apsw.carray(array),))
 
     # ------------------------------------------------------------ cells
 
