@@ -1,5 +1,6 @@
 """Upkeep: value events, indexes made anew, and vectors put into cells while others write."""
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amv.embedders.hashing import Hashing
+from amv.errors import StoreUnavailable
 from amv.memory import indexing, upkeep
 from amv.memory.cells import CentroidIndex, directions, quantise, rotate, unit
 from amv.memory.edit import Edit
@@ -488,6 +490,43 @@ def test_the_centroid_index_is_saved_now_and_then(world: World) -> None:
     assert world.row().cells_changed <= indexing.SNAPSHOT_SHARE * world.row().cells
     with world.store.read() as reader:
         assert reader.cell_snapshot(ns_id) not in (None, first)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_has_put_vectors_into_cells_saves_the_index_on_closing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """The next process then loads it, and adds no centroid; one that only searched saves none."""
+    world = World(SqliteStore.open(str(tmp_path / "amv.db")))
+    world.fill(60)
+    add_until(world, lambda: world.row().cells_changed > 0)
+    other = world.another(store=SqliteStore.open(str(tmp_path / "amv.db")))
+    other.search("thing1", namespace=ALICE)
+    other.close()
+    assert world.row().cells_changed > 0
+
+    def refuse(*args: object, **arguments: object) -> bool:
+        raise StoreUnavailable("the disk is full")
+
+    if fails:
+        monkeypatch.setattr(indexing, "save_index", refuse)
+    world.memory.close()
+
+    with closing(SqliteStore.open(str(tmp_path / "amv.db"))) as store, store.read() as reader:
+        row = reader.namespace(ALICE)
+        assert row is not None
+        saved = CentroidIndex(DIMENSION, reader.cell_snapshot(row.ns_id)).ids()
+        assert (saved >= set(reader.cell_ids(row.ns_id).tolist())) != fails
+        assert (row.cells_changed == 0) != fails
+
+
+def add_until(world: World, is_so: Callable[[], bool]) -> None:
+    """Add items one by one until something is so."""
+    for n in range(1000):
+        if is_so():
+            return
+        world.add(f"one more thing{n}")
+    raise AssertionError("it never was")
 
 
 def pending_world(store: Store) -> tuple[World, NamespaceRow]:

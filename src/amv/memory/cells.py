@@ -166,9 +166,11 @@ def cluster(matrix: Floats, count: int) -> list[Ids]:
         seeds.append(int(np.argmin(nearest)))
         nearest = np.maximum(nearest, matrix @ matrix[seeds[-1]])
     centroids = matrix[seeds]
-    labels = np.zeros(n, dtype=np.int64)
+    labels = np.full(n, -1, dtype=np.int64)
     for _ in range(_KMEANS_ROUNDS):
-        labels = np.argmax(matrix @ centroids.T, axis=1)
+        before, labels = labels, np.argmax(matrix @ centroids.T, axis=1)
+        if np.array_equal(before, labels):
+            break
         chosen = labels[None, :] == np.arange(count)[:, None]
         sums = chosen.astype(np.float32) @ matrix
         centroids = np.where(chosen.any(axis=1)[:, None], unit(sums), centroids)

@@ -26,7 +26,9 @@ from amv.memory.ports import PENDING, Floats, Ids, Members, NamespaceRow, Store,
 from amv.memory.settings import CellSettings, MemorySettings
 
 SNAPSHOT_SHARE = 0.25
-"""The saved centroid index is renewed when this share of the cells has changed since."""
+"""The saved centroid index is renewed when this share of the cells has changed since.
+
+Whoever changed some renews it on closing, too."""
 
 SAME = 0.9999
 """A centroid that is as similar to a code as this was made of that code alone."""
@@ -42,15 +44,19 @@ def is_due(row: NamespaceRow, cells: CellSettings) -> bool:
 
 def drain_all(
     store: Store, view: View, row: NamespaceRow, settings: MemorySettings, now_s: float
-) -> None:
-    """Put waiting vectors of a namespace into cells until few enough wait."""
+) -> int:
+    """Put waiting vectors of a namespace into cells until few enough wait; return how many."""
+    drained = 0
     now: NamespaceRow | None = row
     while now is not None and is_due(now, settings.cells):
-        if not drain(store, view, now.name, settings, now_s):
+        more = drain(store, view, now.name, settings, now_s)
+        if not more:
             break
+        drained += more
         save_index(store, view, now.name, settings, now_s)
         with store.read() as reader:
             now = reader.namespace(row.name)
+    return drained
 
 
 def drain(
@@ -186,12 +192,21 @@ def _add_cell(edit: Edit, centroid: Floats, members: Members) -> int:
 
 
 def save_index(
-    store: Store, view: View, namespace: Namespace, settings: MemorySettings, now_s: float
+    store: Store,
+    view: View,
+    namespace: Namespace,
+    settings: MemorySettings,
+    now_s: float,
+    *,
+    share: float = SNAPSHOT_SHARE,
 ) -> bool:
-    """Save the centroid index of a namespace if enough has changed; return whether it was."""
+    """Save the centroid index of a namespace if more than a *share* of its cells has changed.
+
+    Returns whether it was saved.
+    """
     with view.lock, store.read() as reader:
         row = reader.namespace(namespace)
-        if row is None or row.cells_changed <= SNAPSHOT_SHARE * row.cells:
+        if row is None or row.cells_changed <= share * row.cells:
             return False
         view.follow(reader, row)
         if view.index is None:

@@ -102,8 +102,12 @@ def term_counts(text: str) -> tuple[dict[str, int], int]:
     """
     counts: dict[str, int] = {}
     length = 0
+    is_ascii = text.isascii()
     for token, times in Counter(_tokens(text)).items():
-        terms = _terms(token, single_characters=True)
+        if is_ascii and len(token) <= MAX_TERM_CHARS:
+            terms = _token_terms(token)
+        else:
+            terms = _terms(token, single_characters=True)
         length += times * len(terms)
         for term in terms:
             counts[term] = counts.get(term, 0) + times

@@ -133,7 +133,7 @@ class MemoryReading:
                 now_s=now_s,
             )
         return Page(
-            items=tuple(self._item(row, ns, now_s) for row in rows),
+            items=tuple(self._items(rows, ns, now_s)),
             cursor=None if following is None else encode_cursor(following),
         )
 
@@ -163,7 +163,11 @@ class MemoryReading:
             return lookup.history(reader, ns, row, now_s)
 
     def _item(self, row: Row, ns: NamespaceRow, now_s: float) -> Item:
-        return item_of(row, ns.name, self._values([row], ns, now_s)[0])
+        return self._items([row], ns, now_s)[0]
+
+    def _items(self, rows: Sequence[Row], ns: NamespaceRow, now_s: float) -> builtins.list[Item]:
+        values = self._values(rows, ns, now_s)
+        return [item_of(row, ns.name, value) for row, value in zip(rows, values, strict=True)]
 
     def _values(self, rows: Sequence[Row], ns: NamespaceRow, now_s: float) -> builtins.list[float]:
         model = model_of(ns, self._settings.value_model)

@@ -17,6 +17,7 @@ from amv.errors import (
     ItemNotFound,
     StoreClosed,
     StoreError,
+    StoreUnavailable,
 )
 from amv.memory import indexing, life, lookup, transfer, upkeep
 from amv.memory.checks import check_flag, several, shown
@@ -48,6 +49,7 @@ class MemoryService(MemoryReading):
     """The memory of one or many agents, each in its own namespace."""
 
     _folded = _swept = _moved = 0
+    _drained: frozenset[Namespace] = frozenset()
 
     def _run(
         self, name: Namespace, request: Query | None, *, is_shown: bool = True
@@ -109,8 +111,11 @@ class MemoryService(MemoryReading):
         rows, closed = self._store.write(work)
         for ns in closed:
             self._index_if_due(ns, now_s)
-        names = {ns.ns_id: ns for ns in closed}
-        return [self._item(rows[i], names[rows[i].ns_id], now_s) for i in range(len(requests))]
+        items: dict[int, Item] = {}
+        for ns in closed:
+            own = places[ns.name]
+            items.update(zip(own, self._items([rows[i] for i in own], ns, now_s), strict=True))
+        return [items[place] for place in range(len(requests))]
 
     def _edit(self, tx: Writer, namespace: Namespace, now_s: float) -> Edit:
         lookup.check_embedder(tx, self._embedder)
@@ -127,7 +132,8 @@ class MemoryService(MemoryReading):
 
     def _put_into_cells(self, ns: NamespaceRow, now_s: float) -> None:
         view = self._views.of(ns.name)
-        indexing.drain_all(self._store, view, ns, self._settings, now_s)
+        if indexing.drain_all(self._store, view, ns, self._settings, now_s):
+            self._drained |= {ns.name}
         self._views.trim(at_once=True)
 
     # Changing
@@ -437,7 +443,19 @@ class MemoryService(MemoryReading):
         """Fold what is logged and release the store; other calls then raise StoreClosed."""
         try:
             self.flush()
+            self._save_indexes()
         except StoreClosed:
             return
         finally:
             self._store.close()
+
+    def _save_indexes(self) -> None:
+        """Save the centroid indexes this process has changed, so that the next one loads them."""
+        for name in self._drained:
+            view = self._views.peek(name)
+            if view is not None:
+                # It is derived data, which costs the next process some time if it is not there.
+                with suppress(StoreUnavailable, DimensionMismatch, IndexDamaged):
+                    indexing.save_index(
+                        self._store, view, name, self._settings, self._clock(), share=0.0
+                    )
