@@ -47,6 +47,7 @@ STALE_SHARE = 0.25
 
 _LOOK = 16
 _SPILL = 2.0
+_SPILLED = 256
 _LEVELS = 7
 _CLIP = 2.7
 _KMEANS_ROUNDS = 6
@@ -321,8 +322,12 @@ class CentroidIndex:
         if near.shape[1] > 1:
             cell_ids, places = np.unique(near, return_inverse=True)
             centroids = np.asarray(self._index.get(cell_ids.astype(np.uint64), "f32"))
-            second = spill(matrix, places.reshape(near.shape), centroids)
-            found[:, 1] = near[np.arange(len(near)), second]
+            places = places.reshape(near.shape)
+            # A few at a time, so that what is gathered fits the processor's cache.
+            for start in range(0, len(matrix), _SPILLED):
+                some = slice(start, start + _SPILLED)
+                second = spill(matrix[some], places[some], centroids)
+                found[some, 1] = np.take_along_axis(near[some], second[:, None], axis=1)[:, 0]
         return found
 
     def _near(self, matrix: Floats, count: int, look: int) -> Ids:
@@ -333,13 +338,15 @@ class CentroidIndex:
         is_all = look >= len(self._index)
         # Exact in the end, as no path may lead to some node.
         matches = self._index.search(matrix, min(look, len(self._index)), threads=0, exact=is_all)
-        rows = np.asarray(matches.keys).reshape(len(matrix), -1).tolist()
-        live = [[i for i in row if i in self._live][:count] for row in rows]
-        short = [place for place, row in enumerate(live) if len(row) < count]
-        if short:
-            for place, row in zip(short, self._near(matrix[short], count, 4 * look), strict=True):
-                live[place] = row.tolist()
-        return np.asarray(live, dtype=np.int64)
+        keys = np.asarray(matches.keys).reshape(len(matrix), -1).astype(np.int64)
+        is_live = np.isin(keys, np.fromiter(self._live, np.int64, len(self._live)))
+        rank = np.cumsum(is_live, axis=1)
+        is_full = rank[:, -1] >= count
+        near = np.empty((len(matrix), count), dtype=np.int64)
+        near[is_full] = keys[is_live & (rank <= count) & is_full[:, None]].reshape(-1, count)
+        if not is_full.all():
+            near[~is_full] = self._near(matrix[~is_full], count, 4 * look)
+        return near
 
     def snapshot(self) -> bytes:
         """Return the index as bytes, behind their checksum; dropped cells are still in it.
