@@ -6,8 +6,10 @@ An open loop: arrivals are a Poisson process and do not wait for replies, so
 that a server that stalls is seen to stall (no coordinated omission).  RATE 0
 is a closed loop: each connection sends its next request when it has its reply.
 It runs in a process of its own.  BODIES is a file of JSON bodies, one a line,
-taken in a random order; OUT gets one array each of seconds since the intended
-moment, of statuses and of scanned totals.
+taken in a random order; a line may begin with a path of its own and a space.
+OUT gets one array each, with an entry a reply, of the intended moment in
+seconds since the first, of seconds since that moment, of statuses, of scanned
+totals and of which line was sent.
 """
 
 import asyncio
@@ -32,6 +34,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, load: "_Load") -> None:
         self._load = load
         self._due_s = 0.0
+        self._line = 0
         self._got = b""
         self._transport: asyncio.Transport | None = None
 
@@ -39,10 +42,10 @@ class _Connection(asyncio.Protocol):
         # That of uvloop is one by what it does, not by its class.
         self._transport = cast(asyncio.Transport, transport)
 
-    def send(self, request: bytes, due_s: float) -> None:
-        """Send one request, which was due at *due_s*."""
+    def send(self, line: int, request: bytes, due_s: float) -> None:
+        """Send one request, made of a line of the bodies, which was due at *due_s*."""
         assert self._transport is not None
-        self._due_s, self._got = due_s, b""
+        self._line, self._due_s, self._got = line, due_s, b""
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
@@ -55,6 +58,8 @@ class _Connection(asyncio.Protocol):
             return
         total = _TOTAL.search(self._got, end)
         self._load.note(
+            self._line,
+            self._due_s,
             time.perf_counter() - self._due_s,
             int(self._got[9:12]),
             int(total[1]) if total else -1,
@@ -71,17 +76,21 @@ class _Load:
     def __init__(self, requests: list[bytes], rng: np.random.Generator) -> None:
         self._requests = requests
         self._order = rng.integers(0, len(requests), 1 << 16).tolist()
-        self._waiting: deque[tuple[bytes, float]] = deque()
+        self._waiting: deque[tuple[int, bytes, float]] = deque()
         self._free: list[_Connection] = []
         self._sent = 0
         self.closed_until_s: float | None = None
         self.lost = 0
+        self.lines: list[int] = []
+        self.due_s: list[float] = []
         self.took_s: list[float] = []
         self.statuses: list[int] = []
         self.totals: list[int] = []
 
-    def note(self, took_s: float, status: int, total: int) -> None:
+    def note(self, line: int, due_s: float, took_s: float, status: int, total: int) -> None:
         """Note one reply."""
+        self.lines.append(line)
+        self.due_s.append(due_s)
         self.took_s.append(took_s)
         self.statuses.append(status)
         self.totals.append(total)
@@ -91,21 +100,21 @@ class _Load:
         if self._waiting:
             connection.send(*self._waiting.popleft())
         elif self.closed_until_s is not None and time.perf_counter() < self.closed_until_s:
-            connection.send(self._next(), time.perf_counter())
+            connection.send(*self._next(), time.perf_counter())
         else:
             self._free.append(connection)
 
     def arrive(self, due_s: float) -> None:
         """Send a request, or have it wait for a connection."""
         if self._free:
-            self._free.pop().send(self._next(), due_s)
+            self._free.pop().send(*self._next(), due_s)
         else:
-            self._waiting.append((self._next(), due_s))
+            self._waiting.append((*self._next(), due_s))
 
-    def _next(self) -> bytes:
-        request: bytes = self._requests[self._order[self._sent & 0xFFFF]]
+    def _next(self) -> tuple[int, bytes]:
+        line = self._order[self._sent & 0xFFFF]
         self._sent += 1
-        return request
+        return line, self._requests[line]
 
     @property
     def under_way(self) -> int:
@@ -141,19 +150,25 @@ async def _run(
     return load
 
 
+def _request(line: bytes, path: str) -> bytes:
+    own, _, body = line.partition(b" ") if line.startswith(b"/") else (path.encode(), b"", line)
+    return (
+        b"POST %b HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+        b"content-length: %d\r\n\r\n%b" % (own, len(body), body)
+    )
+
+
 def main(arguments: list[str]) -> None:
     """Run one load and save what it measured."""
     address, bodies, path, rate, seconds, connections, seed, out = arguments
-    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-    requests = [
-        f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
-        for body in Path(bodies).read_bytes().splitlines()
-    ]
+    requests = [_request(line, path) for line in Path(bodies).read_bytes().splitlines()]
     load = uvloop.run(
         _run(address, requests, float(rate), float(seconds), int(connections), int(seed))
     )
     np.savez(
         out,
+        lines=np.asarray(load.lines, dtype=np.int32),
+        due_s=np.asarray(load.due_s) - min(load.due_s, default=0.0),
         took_s=np.asarray(load.took_s),
         statuses=np.asarray(load.statuses, dtype=np.int16),
         totals=np.asarray(load.totals, dtype=np.int32),

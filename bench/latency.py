@@ -68,8 +68,14 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one run of the load generator measured; arrays have one entry a reply."""
+    """What one run of the load generator measured; arrays have one entry a reply.
 
+    *lines* says which line of the bodies was sent, *due_s* when it was to be, counted
+    from the first.
+    """
+
+    lines: np.ndarray[tuple[int], np.dtype[np.int32]]
+    due_s: np.ndarray[tuple[int], np.dtype[np.float64]]
     took_s: np.ndarray[tuple[int], np.dtype[np.float64]]
     statuses: np.ndarray[tuple[int], np.dtype[np.int16]]
     totals: np.ndarray[tuple[int], np.dtype[np.int32]]
@@ -132,7 +138,8 @@ def load(
             cwd=machine.ROOT,
         )
         found = np.load(out)
-        return Load(found["took_s"], found["statuses"], found["totals"], int(found["unanswered"]))
+        arrays = {name: found[name] for name in ("lines", "due_s", "took_s", "statuses", "totals")}
+        return Load(**arrays, unanswered=int(found["unanswered"]))
 
 
 def fill(db: Path, vectors: Floats, contents: list[str], namespaces: int) -> float:
