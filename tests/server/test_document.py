@@ -7,6 +7,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import not_a_server_error
+from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     ensure_resource_availability,
@@ -16,7 +17,9 @@ from schemathesis.specs.openapi.checks import (
     use_after_free,
 )
 
+from amv.memory.results import ForgetReceipt
 from amv.server import api, openapi
+from amv.server.access import ANYONE, Gatekeeper
 from amv.server.app import VERSION
 from tests.server.cases import CONTENT, add_item
 from tests.server.conftest import WAIT_S, Running, running
@@ -59,11 +62,10 @@ OPERATIONS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "method", "mode"), OPERATIONS)
-def test_every_operation_is_as_documented(
-    locked: tuple[Running, str], path: str, method: str, mode: schemathesis.GenerationMode
+def check_one(
+    served: Running, key: str, path: str, method: str, mode: schemathesis.GenerationMode
 ) -> None:
-    served, key = locked
+    """Send an operation a few requests and check every reply."""
     operation = SCHEMA[path][method.upper()]
 
     @FEW
@@ -79,8 +81,15 @@ def test_every_operation_is_as_documented(
     conforms()
 
 
-def test_items_are_there_once_added_and_gone_once_forgotten(served: Running) -> None:
-    """Calls in sequence, following the links from an item that was added."""
+@pytest.mark.parametrize(("path", "method", "mode"), OPERATIONS)
+def test_every_operation_is_as_documented(
+    locked: tuple[Running, str], path: str, method: str, mode: schemathesis.GenerationMode
+) -> None:
+    check_one(*locked, path, method, mode)
+
+
+def check_sequences(served: Running) -> set[tuple[str, int]]:
+    """Call in sequence, following the links from an item that was added; return what came."""
     key = served.key()
     seen: set[tuple[str, int]] = set()
     # Of its own, as a schema learns from the replies to whoever used it before.
@@ -108,6 +117,36 @@ def test_items_are_there_once_added_and_gone_once_forgotten(served: Running) -> 
             )
 
     Sequences.run(settings=settings(FEW, max_examples=40, stateful_step_count=8))
+    return seen
+
+
+def test_items_are_there_once_added_and_gone_once_forgotten(served: Running) -> None:
+    seen = check_sequences(served)
 
     assert {("POST /v1/items", 201), ("DELETE /v1/items/{id}", 200)} <= seen
     assert {("GET /v1/items/{id}", 200), ("GET /v1/items/{id}", 404)} <= seen
+
+
+def test_control_an_item_that_outlives_its_forgetting_is_found(
+    served: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks that can not fail prove nothing: here, and below, they must."""
+
+    def pretend(item_id: str, **_: object) -> ForgetReceipt:
+        served.memory.get(item_id)
+        return ForgetReceipt(item_ids=(item_id,), namespace=("a",), erase=lambda: True)
+
+    monkeypatch.setattr(served.memory, "forget", pretend)
+
+    with pytest.raises(FailureGroup, match="previously deleted"):
+        check_sequences(served)
+
+
+def test_control_a_key_that_is_not_looked_at_is_found(
+    served: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gatekeeper, "principal", lambda *_: ANYONE)
+    how = ("/v1/namespaces", "get", schemathesis.GenerationMode.POSITIVE)
+
+    with pytest.raises(FailureGroup, match="without authentication"):
+        check_one(served, served.key(), *how)
