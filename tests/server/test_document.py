@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -12,17 +13,17 @@ from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     ensure_resource_availability,
     ignored_auth,
+    response_headers_conformance,
     response_schema_conformance,
     status_code_conformance,
     use_after_free,
 )
 
 from amv.memory.results import ForgetReceipt
-from amv.server import api, openapi
+from amv.server import openapi, replies
 from amv.server.access import ANYONE, Gatekeeper
-from amv.server.app import VERSION
 from tests.server.cases import CONTENT, add_item
-from tests.server.conftest import WAIT_S, Running, running
+from tests.server.conftest import DOCUMENT, WAIT_S, Running, check_documented, running
 
 FEW = settings(
     max_examples=12,
@@ -36,6 +37,7 @@ CHECKS = [
     not_a_server_error,
     status_code_conformance,
     content_type_conformance,
+    response_headers_conformance,
     response_schema_conformance,
     use_after_free,
     ignored_auth,
@@ -50,7 +52,6 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, 
         yield found, found.key()
 
 
-DOCUMENT = openapi.document(api.ROUTES, VERSION)
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 OPERATIONS = [
     (path, method, mode)
@@ -60,6 +61,38 @@ OPERATIONS = [
     # It takes nothing that could be wrong.
     if (path, mode) != ("/health", schemathesis.GenerationMode.NEGATIVE)
 ]
+
+
+def test_the_errors_that_are_documented_are_those_there_are() -> None:
+    """Those of `replies`, and what routing itself answers.
+
+    That a route sends no others is checked of every reply to a test (`check_documented`).
+    """
+    assert openapi._ERRORS.keys() == {status for _, status, _ in replies._ERRORS} | {405}
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "status", "is_documented"),
+    [
+        ("GET", "/v1/items/a%2Fb?namespace=x", 404, True),
+        ("PUT", "/v1/items", 405, True),
+        ("DELETE", "/health", 405, True),
+        ("GET", "/v1/items/a", 418, False),
+        ("PUT", "/v1/items/a/pin", 501, False),
+        ("GET", "/health", 404, False),
+    ],
+)
+def test_control_a_status_that_is_not_documented_is_found(
+    method: str, url: str, status: int, is_documented: bool
+) -> None:
+    asked = httpx.Request(method, f"http://127.0.0.1{url}")
+    reply = httpx.Response(status, request=asked)
+
+    if is_documented:
+        check_documented(reply)
+    else:
+        with pytest.raises(AssertionError, match="undocumented"):
+            check_documented(reply)
 
 
 def check_one(

@@ -28,8 +28,8 @@ from amv.memory.item import Namespace
 from amv.server import api
 from amv.server.access import Level
 from tests.server.cases import CONTENT, add_item
-from tests.server.conftest import WAIT_S, Running, running
-from tests.server.test_document import DOCUMENT, FEW, SCHEMA
+from tests.server.conftest import DOCUMENT, WAIT_S, Running, running
+from tests.server.test_document import FEW, SCHEMA
 
 TENANT, OTHER = ("tenant",), ("otherwise",)
 THEIRS, NOBODYS = "theirs", "nobody"
