@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,12 +145,20 @@ def module_served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]
 
 
 class Process:
-    """`amv serve` as a user runs it."""
+    """`amv serve` as a user runs it; by another *program*, or *under* one, if given."""
 
-    def __init__(self, path: Path, *arguments: str, environ: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *arguments: str,
+        environ: dict[str, str] | None = None,
+        program: Sequence[str] = ("-m", "amv"),
+        under: Sequence[str] = (),
+    ) -> None:
         self.path = path
+        command = [*under, sys.executable, *program, "--db", str(path), "serve", "--port", "0"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "amv", "--db", str(path), "serve", "--port", "0", *arguments],
+            [*command, *arguments],
             env={
                 **os.environ,
                 "PYTHONPATH": str(SRC),

@@ -11,6 +11,7 @@ from amv.config import ServerSettings, Settings
 from amv.errors import ConfigError
 from amv.server.access import Gatekeeper, pepper_beside
 from amv.server.app import Gateway
+from amv.server.tracing import traced
 from amv.wiring import Memory
 
 GRACE_S = 20
@@ -53,7 +54,7 @@ class Listener(uvicorn.Server):
         self, gateway: Gateway, server: ServerSettings, ready: Callable[[str], None]
     ) -> None:
         config = uvicorn.Config(
-            gateway,
+            traced(gateway),
             host=server.host,
             port=server.port,
             loop="uvloop",
