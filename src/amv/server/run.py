@@ -1,5 +1,6 @@
 """Running the gateway: a socket, uvicorn, and an end that loses nothing."""
 
+import gc
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +18,9 @@ from amv.wiring import Memory
 GRACE_S = 20
 """How long requests under way may take once the server was told to stop."""
 
+COLLECT_AFTER = (10_000, 10, 50)
+"""After how many new objects the youngest are gone through; how often until those before are."""
+
 
 def serve(
     settings: Settings, server: ServerSettings, ready: Callable[[str], None] = lambda address: None
@@ -33,9 +37,30 @@ def serve(
         check_bind(server, has_keys=keeper.has_keys())
         gateway = Gateway(memory, keeper, server)
         try:
-            Listener(gateway, server, ready).listen()
+            with short_collections():
+                Listener(gateway, server, ready).listen()
         finally:
             gateway.close()
+
+
+@contextmanager
+def short_collections() -> Iterator[None]:
+    """Have Python's garbage collector stop the process for short moments only.
+
+    It holds up every thread while it goes through all objects there are.  A
+    bulk add makes so many that by default this happens several times while it
+    runs, and finds nothing.  So what was made before is not gone through any
+    more, and what is new less often.
+    """
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def check_bind(server: ServerSettings, *, has_keys: bool) -> None:
