@@ -18,7 +18,7 @@ from amv.wiring import Memory
 GRACE_S = 20
 """How long requests under way may take once the server was told to stop."""
 
-COLLECT_AFTER = (10_000, 10, 50)
+COLLECT_AFTER = (5_000, 4, 50)
 """After how many new objects the youngest are gone through; how often until those before are."""
 
 
