@@ -2,6 +2,7 @@
 
 import gc
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,9 @@ GRACE_S = 20
 COLLECT_AFTER = (5_000, 4, 50)
 """After how many new objects the youngest are gone through; how often until those before are."""
 
+TURN_S = 0.001
+"""How long a thread keeps its turn while others wait for theirs."""
+
 
 def serve(
     settings: Settings, server: ServerSettings, ready: Callable[[str], None] = lambda address: None
@@ -37,29 +41,34 @@ def serve(
         check_bind(server, has_keys=keeper.has_keys())
         gateway = Gateway(memory, keeper, server)
         try:
-            with short_collections():
+            with short_pauses():
                 Listener(gateway, server, ready).listen()
         finally:
             gateway.close()
 
 
 @contextmanager
-def short_collections() -> Iterator[None]:
-    """Have Python's garbage collector stop the process for short moments only.
+def short_pauses() -> Iterator[None]:
+    """Keep short the moments in which no thread runs but one.
 
-    It holds up every thread while it goes through all objects there are.  A
-    bulk add makes so many that by default this happens several times while it
-    runs, and finds nothing.  So what was made before is not gone through any
-    more, and what is new less often.
+    Python's collector stops all while it goes through the objects there are.
+    A bulk add makes so many that by default this happens several times while
+    it runs, and finds nothing.  So what was made before is not gone through any
+    more, and what is new less often and in small portions.
+
+    And whichever thread has a turn keeps it for 5 ms by default; the event loop,
+    which needs several turns for one reply, would wait that long for each.
     """
-    before = gc.get_threshold()
+    collect_after, turn_s = gc.get_threshold(), sys.getswitchinterval()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
+    sys.setswitchinterval(TURN_S)
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        sys.setswitchinterval(turn_s)
+        gc.set_threshold(*collect_after)
         gc.unfreeze()
 
 
