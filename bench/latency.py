@@ -112,6 +112,8 @@ def serving(command: list[str], environment: Mapping[str, str]) -> Iterator[Serv
     finally:
         process.terminate()
         process.wait(60)
+        if process.stderr is not None:
+            process.stderr.close()
 
 
 def gateway(db: Path) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 import amv
-from bench import report_store, store, store_rows
+from bench import health, report_store, store, store_rows
 from bench.store_rows import Row
 
 NAMES = ["clusters", "spectrum"]
@@ -91,3 +91,19 @@ def test_a_report_is_of_the_last_run_unless_told(file: Path, rows: list[Row]) ->
 
     assert [row["measure"] for row in store_rows.read(file)] == ["later"]
     assert store_rows.read(file, rows[0]["run"]) == rows
+
+
+def test_health_is_measured_under_every_load(tmp_path: Path) -> None:
+    """And each load did something meanwhile, without which it would be none."""
+    path = tmp_path / "health.jsonl"
+    health.run(400, 0.5, store_rows.Sink(path=path), bulk=32)
+    rows = {row["load"]: row for row in store_rows.read(path)}
+    console = Console(file=io.StringIO(), width=160)
+    health.show(path, console)
+
+    assert [*rows] == [*health.LOADS]
+    assert all(row["took_us"] and row["not_200"] == row["failed"] == 0 for row in rows.values())
+    assert rows["searches"]["searches"] > 0 < rows["bulk adds"]["arrays"]
+    assert rows["reembed"]["reembed_s"] > 0
+    assert isinstance(console.file, io.StringIO)
+    assert all(name in console.file.getvalue() for name in health.LOADS)

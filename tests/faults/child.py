@@ -48,12 +48,12 @@ DUMMY_CALLS: dict[str, Callable[[], object]] = {
 """A call of each sort that fails and changes nothing."""
 
 
-def main() -> None:
-    """Serve jobs until there are no more."""
+def serve_jobs(run: Callable[[dict[str, Any]], None]) -> None:
+    """Run jobs, each in a fork, until there are no more."""
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            _fork(Job(**json.loads(line)))
+            _fork(partial(run, json.loads(line)))
         _, status = os.waitpid(pid, 0)
         say(end=os.waitstatus_to_exitcode(status))
 
@@ -64,10 +64,18 @@ def say(**what: Any) -> None:
     os.writev(1, [json.dumps(what).encode() + b"\n"])
 
 
-def _fork(job: "Job") -> None:
+def take_aim(call: str, nth: int) -> None:
+    """Have the fault strike this thread's *nth* call from here; 0: none."""
+    if nth:
+        for _ in range(reach(call) - nth):
+            with suppress(OSError):
+                DUMMY_CALLS[call]()
+
+
+def _fork(run: Callable[[], None]) -> None:
     code = 1
     try:
-        job.run()
+        run()
         code = 0
     except BaseException:  # noqa: BLE001 - told to the test, which fails
         say(crash=traceback.format_exc())
@@ -103,7 +111,7 @@ class Job:
     def run(self) -> None:
         """Run all steps, then close."""
         if not self._workload.threads:
-            self._take_aim()
+            take_aim(self._call, self._nth)
         memory = self._opened()
         if memory is None:
             return
@@ -118,13 +126,6 @@ class Job:
             _tell(error, "close")
             if not self._is_tolerant:
                 raise
-
-    def _take_aim(self) -> None:
-        """Have the fault strike this thread's *nth* call from here."""
-        if self._nth:
-            for _ in range(reach(self._call) - self._nth):
-                with suppress(OSError):
-                    DUMMY_CALLS[self._call]()
 
     def _opened(self) -> amv.Memory | None:
         for _ in range(TRIES if self._is_tolerant else 1):
@@ -142,7 +143,7 @@ class Job:
 
         def take(number: int) -> None:
             try:
-                self._take_aim()
+                take_aim(self._call, self._nth)
                 self._take(memory, steps[number::count], who=number)
             except BaseException:
                 say(crash=traceback.format_exc())
@@ -215,4 +216,4 @@ def _tell(error: amv.AmvError, where: str, parts_done: int | None = 0) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve_jobs(lambda given: Job(**given).run())

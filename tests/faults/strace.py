@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -73,10 +73,15 @@ class Run:
 
     said: list[dict[str, Any]] = field(default_factory=list)
     exit_code: int = 0
-    calls: Counter[str] = field(default_factory=Counter)
-    """How many calls of each sort it made, those that only take aim included."""
+    trail: list[tuple[int, str]] = field(default_factory=list)
+    """Every call it made, after the thread that made it, those that only take aim included."""
     injected: int = 0
     """How many of them were made to fail."""
+
+    @property
+    def calls(self) -> Counter[str]:
+        """How many calls of each sort it made."""
+        return Counter(call for _, call in self.trail)
 
     @property
     def was_killed(self) -> bool:
@@ -122,14 +127,20 @@ class Child:
 
     def run(self, workload: str, path: Path, call: str = "", nth: int = 0, **how: Any) -> Run:
         """Run a workload whose *nth* call of a sort meets the fault; 0: none does."""
-        assert nth <= reach(call), f"{workload} makes more than {reach(call)} calls of {call}"
         job = {"workload": workload, "path": str(path), "call": call, "nth": nth, **how}
+        return self.do(job, lambda line: None)
+
+    def do(self, job: dict[str, Any], hear: Callable[[dict[str, Any]], object]) -> Run:
+        """Run a job, and have *hear* called with each line it says."""
+        call, nth = job["call"], job["nth"]
+        assert nth <= reach(call), f"more than {reach(call)} calls of {call}: {job}"
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(job).encode() + b"\n")
         self._process.stdin.flush()
         run, start = Run(), self._log.stat().st_size if self._log.exists() else 0
         while "end" not in (line := json.loads(self._line())):
             run.said.append(line)
+            hear(line)
         run.exit_code = line["end"]
         self._read_log(run, start)
         return run
@@ -138,9 +149,10 @@ class Child:
         with self._log.open("rb") as log:
             log.seek(start)
             for line in log.read().decode("utf-8", errors="replace").splitlines():
-                name, bracket, _ = line.partition(" ")[2].lstrip().partition("(")
+                thread, _, rest = line.partition(" ")
+                name, bracket, _ = rest.lstrip().partition("(")
                 if bracket and name.isalnum():
-                    run.calls[_NAMES.get(name, name)] += 1
+                    run.trail.append((int(thread), _NAMES.get(name, name)))
                 run.injected += line.endswith("(INJECTED)")
 
     def _line(self) -> bytes:
@@ -158,11 +170,16 @@ class Child:
 
 @contextmanager
 def injecting(
-    fault: str, calls: Sequence[str], folder: Path, *, lasting: bool = False
+    fault: str,
+    calls: Sequence[str],
+    folder: Path,
+    *,
+    lasting: bool = False,
+    module: str = "tests.faults.child",
 ) -> Iterator[Child]:
     """Start a child in which *fault*, as strace names it, strikes one of *calls*.
 
-    A *lasting* one strikes all calls of that sort from then on.
+    A *lasting* one strikes all calls of that sort from then on.  *module* is what it runs.
     """
     log = folder / "strace.log"
     command = ["strace", "-f", "-qq", "-o", str(log), "-e", "signal=none"]
@@ -171,7 +188,7 @@ def injecting(
     for name, call in names.items():
         when = f"{reach(call)}+" if lasting else f"{reach(call)}"
         command += ["-e", f"inject=?{name}:{fault}:when={when}"]
-    command += [sys.executable, "-m", "tests.faults.child"]
+    command += [sys.executable, "-m", module]
     with subprocess.Popen(
         command,
         cwd=ROOT,

@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +20,9 @@ import pytest
 import amv
 from amv.config import ServerSettings
 from amv.memory.item import Namespace
+from amv.server import api, openapi
 from amv.server.access import Gatekeeper, Keys, Level, pepper_beside
-from amv.server.app import Gateway
+from amv.server.app import VERSION, Gateway
 from amv.server.run import Listener
 from amv.testing import FakeClock
 
@@ -30,12 +31,34 @@ WAIT_S = 20.0
 EMBEDDER = "hashing:64"
 _NO_TLS = ssl.create_default_context()
 
+DOCUMENT = openapi.document(api.ROUTES, VERSION)
+_PATHS = {path: re.compile(re.sub(r"{\w+}", "[^/]+", path)) for path in DOCUMENT["paths"]}
+
+
+def check_documented(reply: httpx.Response) -> None:
+    """Fail if a route of the document answers with a status that is not in the document."""
+    method, asked = reply.request.method, reply.request.url.raw_path.partition(b"?")[0].decode()
+    for path, pattern in _PATHS.items():
+        if pattern.fullmatch(asked):
+            operations = DOCUMENT["paths"][path]
+            # What is said of a method that a path does not have is said with those it has.
+            own = operations.get(method.lower())
+            for operation in operations.values() if own is None else [own]:
+                known = operation["responses"].keys()
+                assert str(reply.status_code) in known, f"undocumented: {method} {path} {reply}"
+
 
 def client_of(url: str, key: str | None = None) -> httpx.Client:
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
-    # With a context made once, as making one takes longer than most tests.
     return httpx.Client(
-        base_url=url, headers=headers, timeout=WAIT_S, trust_env=False, verify=_NO_TLS
+        base_url=url,
+        headers=headers,
+        timeout=WAIT_S,
+        trust_env=False,
+        # Made once, as making one takes longer than most tests.
+        verify=_NO_TLS,
+        # So that every reply to any test is compared with the document.
+        event_hooks={"response": [check_documented]},
     )
 
 
@@ -122,12 +145,20 @@ def module_served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]
 
 
 class Process:
-    """`amv serve` as a user runs it."""
+    """`amv serve` as a user runs it; by another *program*, or *under* one, if given."""
 
-    def __init__(self, path: Path, *arguments: str, environ: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *arguments: str,
+        environ: dict[str, str] | None = None,
+        program: Sequence[str] = ("-m", "amv"),
+        under: Sequence[str] = (),
+    ) -> None:
         self.path = path
+        command = [*under, sys.executable, *program, "--db", str(path), "serve", "--port", "0"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "amv", "--db", str(path), "serve", "--port", "0", *arguments],
+            [*command, *arguments],
             env={
                 **os.environ,
                 "PYTHONPATH": str(SRC),

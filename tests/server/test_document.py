@@ -3,23 +3,27 @@
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import not_a_server_error
+from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     ensure_resource_availability,
     ignored_auth,
+    response_headers_conformance,
     response_schema_conformance,
     status_code_conformance,
     use_after_free,
 )
 
-from amv.server import api, openapi
-from amv.server.app import VERSION
+from amv.memory.results import ForgetReceipt
+from amv.server import openapi, replies
+from amv.server.access import ANYONE, Gatekeeper
 from tests.server.cases import CONTENT, add_item
-from tests.server.conftest import WAIT_S, Running, running
+from tests.server.conftest import DOCUMENT, WAIT_S, Running, check_documented, running
 
 FEW = settings(
     max_examples=12,
@@ -33,6 +37,7 @@ CHECKS = [
     not_a_server_error,
     status_code_conformance,
     content_type_conformance,
+    response_headers_conformance,
     response_schema_conformance,
     use_after_free,
     ignored_auth,
@@ -47,7 +52,6 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, 
         yield found, found.key()
 
 
-DOCUMENT = openapi.document(api.ROUTES, VERSION)
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 OPERATIONS = [
     (path, method, mode)
@@ -59,11 +63,42 @@ OPERATIONS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "method", "mode"), OPERATIONS)
-def test_every_operation_is_as_documented(
-    locked: tuple[Running, str], path: str, method: str, mode: schemathesis.GenerationMode
+def test_the_errors_that_are_documented_are_those_there_are() -> None:
+    """Those of `replies`, and what routing itself answers.
+
+    That a route sends no others is checked of every reply to a test (`check_documented`).
+    """
+    assert openapi._ERRORS.keys() == {status for _, status, _ in replies._ERRORS} | {405}
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "status", "is_documented"),
+    [
+        ("GET", "/v1/items/a%2Fb?namespace=x", 404, True),
+        ("PUT", "/v1/items", 405, True),
+        ("DELETE", "/health", 405, True),
+        ("GET", "/v1/items/a", 418, False),
+        ("PUT", "/v1/items/a/pin", 501, False),
+        ("GET", "/health", 404, False),
+    ],
+)
+def test_control_a_status_that_is_not_documented_is_found(
+    method: str, url: str, status: int, is_documented: bool
 ) -> None:
-    served, key = locked
+    asked = httpx.Request(method, f"http://127.0.0.1{url}")
+    reply = httpx.Response(status, request=asked)
+
+    if is_documented:
+        check_documented(reply)
+    else:
+        with pytest.raises(AssertionError, match="undocumented"):
+            check_documented(reply)
+
+
+def check_one(
+    served: Running, key: str, path: str, method: str, mode: schemathesis.GenerationMode
+) -> None:
+    """Send an operation a few requests and check every reply."""
     operation = SCHEMA[path][method.upper()]
 
     @FEW
@@ -79,10 +114,18 @@ def test_every_operation_is_as_documented(
     conforms()
 
 
-def test_items_are_there_once_added_and_gone_once_forgotten(served: Running) -> None:
-    """Calls in sequence, following the links from an item that was added."""
+@pytest.mark.parametrize(("path", "method", "mode"), OPERATIONS)
+def test_every_operation_is_as_documented(
+    locked: tuple[Running, str], path: str, method: str, mode: schemathesis.GenerationMode
+) -> None:
+    check_one(*locked, path, method, mode)
+
+
+def check_sequences(served: Running, most: int = 120) -> set[tuple[str, int]]:
+    """Call in sequence, following the links from an item that was added; return what came."""
     key = served.key()
     seen: set[tuple[str, int]] = set()
+    forgotten: set[object] = set()
     # Of its own, as a schema learns from the replies to whoever used it before.
     schema = schemathesis.openapi.from_dict(DOCUMENT).include(path_regex="^/v1/items")
 
@@ -102,12 +145,48 @@ def test_items_are_there_once_added_and_gone_once_forgotten(served: Running) -> 
 
         def validate_response(self, response: Any, case: Any, **how: Any) -> None:
             how.pop("additional_checks", None)
-            seen.add((case.operation.label, response.status_code))
+            label, item_id = case.operation.label, case.path_parameters.get("id")
+            seen.add((label, response.status_code))
+            if label.startswith("GET") and item_id in forgotten:
+                seen.add((f"{label}, forgotten", response.status_code))
+            if label == "DELETE /v1/items/{id}" and response.status_code == 200:
+                forgotten.add(item_id)
             case.validate_response(
                 response, checks=CHECKS, transport_kwargs=how, recorder=self.recorder
             )
 
-    Sequences.run(settings=settings(FEW, max_examples=40, stateful_step_count=8))
+    Sequences.run(settings=settings(FEW, max_examples=most, stateful_step_count=8))
+    return seen
+
+
+def test_items_are_there_once_added_and_gone_once_forgotten(served: Running) -> None:
+    seen = check_sequences(served)
 
     assert {("POST /v1/items", 201), ("DELETE /v1/items/{id}", 200)} <= seen
-    assert {("GET /v1/items/{id}", 200), ("GET /v1/items/{id}", 404)} <= seen
+    assert {("GET /v1/items/{id}", 200), ("GET /v1/items/{id}, forgotten", 404)} <= seen
+
+
+def test_control_an_item_that_outlives_its_forgetting_is_found(
+    served: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks that can not fail prove nothing: here, and below, they must."""
+
+    def pretend(item_id: str, **_: object) -> ForgetReceipt:
+        served.memory.get(item_id)
+        return ForgetReceipt(item_ids=(item_id,), namespace=("a",), erase=lambda: True)
+
+    monkeypatch.setattr(served.memory, "forget", pretend)
+
+    with pytest.raises(FailureGroup, match="previously deleted"):
+        # It ends with the first sequence in which an item is read after it was forgotten.
+        check_sequences(served, most=600)
+
+
+def test_control_a_key_that_is_not_looked_at_is_found(
+    served: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gatekeeper, "principal", lambda *_: ANYONE)
+    how = ("/v1/namespaces", "get", schemathesis.GenerationMode.POSITIVE)
+
+    with pytest.raises(FailureGroup, match="without authentication"):
+        check_one(served, served.key(), *how)

@@ -15,6 +15,7 @@ _ERRORS = {
     401: "No key, or one that is not known.",
     403: "The key does not reach that far.",
     404: "There is no such item.",
+    405: "The path has other methods.",
     409: "The item is not in the state this needs, or its id is taken.",
     413: "The body is too large.",
     415: "The body is not said to be JSON.",
@@ -23,6 +24,13 @@ _ERRORS = {
     503: "Too many requests wait, or the store can't be reached; try again.",
     504: "The time allowed ran out.",
 }
+_HEADERS = {
+    401: ("WWW-Authenticate", "How to send a key: Bearer."),
+    405: ("Allow", "The methods that the path has."),
+    429: ("Retry-After", "After how many seconds to try again."),
+    503: ("Retry-After", "After how many seconds to try again."),
+}
+_OF_HEALTH = (403, 405)
 
 
 def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
@@ -41,7 +49,10 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
             "operationId": "health",
             "summary": "Tell whether the server answers",
             "security": [],
-            "responses": {"200": _json("It does.", of_kind[str(wire.HealthOut)])},
+            "responses": {
+                "200": _json("It does.", of_kind[str(wire.HealthOut)]),
+                **{str(status): _error_ref(status) for status in _OF_HEALTH},
+            },
         }
     }
     return {
@@ -55,6 +66,7 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": components,
+            "responses": _error_responses(of_kind[str(wire.ErrorOut)]),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"key": []}],
@@ -84,10 +96,7 @@ def _operation(route: Route, of_kind: dict[str, Any]) -> dict[str, Any]:
         "parameters": parameters,
         "responses": {
             str(route.status): _json("Done.", _any_of([of_kind[str(k)] for k in _gives(route)])),
-            **{
-                str(status): _json(what, of_kind[str(wire.ErrorOut)])
-                for status, what in _ERRORS.items()
-            },
+            **{str(status): _error_ref(status) for status in _ERRORS},
         },
     }
     if route.takes is not None:
@@ -96,6 +105,19 @@ def _operation(route: Route, of_kind: dict[str, Any]) -> dict[str, Any]:
             "content": {"application/json": {"schema": of_kind[str(route.takes)]}},
         }
     return operation
+
+
+def _error_responses(schema: object) -> dict[str, Any]:
+    """Return the error responses, which are the same everywhere."""
+    found = {f"Error{status}": _json(what, schema) for status, what in _ERRORS.items()}
+    for status, (name, what) in _HEADERS.items():
+        header = {"description": what, "required": True, "schema": {"type": "string"}}
+        found[f"Error{status}"]["headers"] = {name: header}
+    return found
+
+
+def _error_ref(status: int) -> dict[str, Any]:
+    return {"$ref": f"#/components/responses/Error{status}"}
 
 
 def _links_of_an_item(routes: Sequence[Route]) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Running the gateway: a socket, uvicorn, and an end that loses nothing."""
 
+import gc
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,10 +13,17 @@ from amv.config import ServerSettings, Settings
 from amv.errors import ConfigError
 from amv.server.access import Gatekeeper, pepper_beside
 from amv.server.app import Gateway
+from amv.server.tracing import traced
 from amv.wiring import Memory
 
 GRACE_S = 20
 """How long requests under way may take once the server was told to stop."""
+
+COLLECT_AFTER = (5_000, 4, 50)
+"""After how many new objects the youngest are gone through; how often until those before are."""
+
+TURN_S = 0.001
+"""How long a thread keeps its turn while others wait for theirs."""
 
 
 def serve(
@@ -32,9 +41,35 @@ def serve(
         check_bind(server, has_keys=keeper.has_keys())
         gateway = Gateway(memory, keeper, server)
         try:
-            Listener(gateway, server, ready).listen()
+            with short_pauses():
+                Listener(gateway, server, ready).listen()
         finally:
             gateway.close()
+
+
+@contextmanager
+def short_pauses() -> Iterator[None]:
+    """Keep short the moments in which no thread runs but one.
+
+    Python's collector stops all while it goes through the objects there are.
+    A bulk add makes so many that by default this happens several times while
+    it runs, and finds nothing.  So what was made before is not gone through any
+    more, and what is new less often and in small portions.
+
+    And whichever thread has a turn keeps it for 5 ms by default; the event loop,
+    which needs several turns for one reply, would wait that long for each.
+    """
+    collect_after, turn_s = gc.get_threshold(), sys.getswitchinterval()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
+    sys.setswitchinterval(TURN_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(turn_s)
+        gc.set_threshold(*collect_after)
+        gc.unfreeze()
 
 
 def check_bind(server: ServerSettings, *, has_keys: bool) -> None:
@@ -53,7 +88,7 @@ class Listener(uvicorn.Server):
         self, gateway: Gateway, server: ServerSettings, ready: Callable[[str], None]
     ) -> None:
         config = uvicorn.Config(
-            gateway,
+            traced(gateway),
             host=server.host,
             port=server.port,
             loop="uvloop",
