@@ -116,6 +116,7 @@ def measure(
                         items=len(dataset),
                         owner_items=owner_items,
                         workloads=workloads,
+                        variant=entry.variant,
                         k=K,
                         searches=searches,
                         seconds=seconds,
@@ -145,9 +146,8 @@ def _note(
     sink.add("store", **result)
     for row in searches:
         found = row.pop("found")
-        row["found_right"] = found_right(
-            Path(task.folder), dataset, row["workload"], task.owner_items, found
-        )
+        right = found_right(Path(task.folder), dataset, row["workload"], task.owner_items, found)
+        row["searches_by_found"] = np.bincount(right, minlength=K + 1).tolist()
         sink.add("search", **row)
     say.print(f"{title}: added in {result['add']['wall_s']:.1f} s, searched", markup=False)
 
@@ -174,16 +174,17 @@ def main(
     if generator not in datasets.GENERATORS:
         known = ", ".join(datasets.GENERATORS)
         raise typer.BadParameter(f"need a generator out of {known}, got {generator!r}")
-    modules = {entry.module.rpartition(".")[2]: entry for entry in ENTRIES}
-    names = list(modules) if only is None else only.split(",")
+    modules = list(dict.fromkeys(entry.module.rpartition(".")[2] for entry in ENTRIES))
+    names = modules if only is None else only.split(",")
     if unknown := set(names) - set(modules):
         raise typer.BadParameter(f"need names out of {', '.join(modules)}, got {sorted(unknown)}")
+    entries = [entry for entry in ENTRIES if entry.module.rpartition(".")[2] in names]
     path = out or machine.RESULTS / f"rivals-{now()[:8]}.jsonl"
     sink = Sink(path=path).naming(seed=SEED)
     console = Console(width=None if sys.stdout.isatty() else report.WIDTH)
     for size in (int(text) for text in sizes.split(",")):
         measure(
-            [modules[name] for name in names],
+            entries,
             datasets.make(generator, size, SEED),
             sink,
             searches=searches,

@@ -35,11 +35,13 @@ class Entry:
     *pins* names its file in requirements/rivals; without one it runs with what
     AMV itself is developed with.  With *store_each* the two workloads want
     items kept differently, and each gets a process and a store of its own.
+    *variant* tells its module which of several ways to keep them.
     """
 
     name: str
     module: str
     pins: str | None = None
+    variant: str = ""
     store_each: bool = False
 
 
@@ -47,6 +49,12 @@ ENTRIES = (
     Entry(name="AMV", module="bench.rivals.amv", store_each=True),
     Entry(name="numpy", module="bench.rivals.by_hand"),
     Entry(name="faiss HNSW", module="bench.rivals.faiss", pins="faiss", store_each=True),
+    Entry(name="sqlite-vec", module="bench.rivals.sqlite_vec", pins="sqlite_vec"),
+    Entry(name="LanceDB", module="bench.rivals.lancedb", pins="lancedb"),
+    Entry(name="LanceDB index", module="bench.rivals.lancedb", pins="lancedb", variant="index"),
+    Entry(name="Chroma", module="bench.rivals.chroma", pins="chroma"),
+    Entry(name="LangGraph", module="bench.rivals.langgraph", pins="langgraph"),
+    Entry(name="mem0", module="bench.rivals.mem0", pins="mem0"),
 )
 
 

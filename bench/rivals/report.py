@@ -35,7 +35,7 @@ HEADINGS = (
     "searches/s",
     "× AMV",
     "CPU µs",
-    "× AMV",
+    "× AMV by CPU",
     "RAM B/item",
     "RSS MB",
     "disk B/item",
@@ -55,7 +55,8 @@ class Line:
     def recall(self) -> float:
         """Share of the true neighbours that were found."""
         k = min(self.search["k"], self.search["items"], self.search["owner_items"])
-        return float(np.mean(self.search["found_right"]) / k)
+        counts = np.asarray(self.search["searches_by_found"])
+        return float(counts @ np.arange(len(counts)) / counts.sum() / k)
 
     @property
     def per_s(self) -> float:
@@ -112,7 +113,11 @@ class Group:
         body = [
             [line.search["contender"], line.search["mode"], *line.cells(amv)] for line in self.lines
         ]
-        return body + [[row["contender"], f"failed: {row['reason']}"] for row in self.failed]
+        return body + [[row["contender"], "failed, see below"] for row in self.failed]
+
+    def reasons(self) -> list[str]:
+        """Return why those that failed did."""
+        return [f"{row['contender']} failed: {row['reason']}" for row in self.failed]
 
 
 def groups(rows: Sequence[Row]) -> list[Group]:
@@ -203,6 +208,8 @@ def show(rows: Sequence[Row], console: Console) -> None:
         for cells in group.rows():
             table.add_row(*cells)
         console.print(table)
+        for reason in group.reasons():
+            console.print(reason, markup=False, highlight=False)
     for line in [*verdicts(rows), about(rows)]:
         console.print(line, markup=False, highlight=False)
 
@@ -214,7 +221,7 @@ def markdown(rows: Sequence[Row]) -> str:
         out += [f"**{group.title}**", "", _pipes(HEADINGS), _pipes(["---"] * len(HEADINGS))]
         for cells in group.rows():
             out.append(_pipes([*cells, *[""] * (len(HEADINGS) - len(cells))]))
-        out.append("")
+        out += ["", *(f"{reason}.\n" for reason in group.reasons())]
     out += [f"- {line}." for line in verdicts(rows)]
     return "\n".join([*out, "", f"Measured: {about(rows)}."])
 
