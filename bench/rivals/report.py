@@ -151,14 +151,13 @@ def _key(row: Row) -> tuple[int, str, str]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[str]:
-    """Compare AMV on a hot set with HNSW over everything, at each size where both were measured."""
+    """Compare each AMV search of a hot set with HNSW over everything, where both were measured."""
     by = {(group.items, group.workload): group.lines for group in groups(rows)}
     said = []
     for items in sorted({row["items"] for row in rows}):
-        amv = [line for line in by.get((items, OWNER), []) if line.is_amv]
+        amv = [line for line in by.get((items, OWNER), []) if line.search["contender"] == AMV]
         hnsw = [line for line in by.get((items, ALL), []) if line.search["contender"] == HNSW]
-        if amv and hnsw:
-            said.append(_verdict(items, amv[0], hnsw))
+        said += [_verdict(items, line, hnsw) for line in amv if hnsw]
     return said
 
 
@@ -168,7 +167,10 @@ def _verdict(items: int, amv: Line, hnsw: Sequence[Line]) -> str:
     Judged by processor time: one thread does all the work of either, so that on an
     idle machine it is the throughput, and on a shared one others disturb it less.
     """
-    head = f"{items:,} items, AMV in one owner's hot set ({_speed(amv)}) against HNSW over all"
+    head = (
+        f"{items:,} items, AMV in one owner's hot set, {amv.search['mode']} ({_speed(amv)}), "
+        "against HNSW over all"
+    )
     lower = [line for line in hnsw if line.recall <= amv.recall]
     if not lower:
         return f"{head}: no HNSW search has as low a recall"
