@@ -17,7 +17,7 @@ from rich.table import Table
 from bench.rivals.protocol import ALL, OWNER
 from bench.store_rows import Row, read
 
-WIDTH = 170
+WIDTH = 180
 """Of the tables where there is no terminal that has one."""
 
 AMV, HNSW = "AMV", "faiss HNSW"
@@ -43,8 +43,8 @@ HEADINGS = (
     "RSS MB",
     "disk B/item",
     "adds/s",
+    "per CPU s",
 )
-_SEARCH_MS = "{:.3g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Line:
         quantiles = [q for q in (0.5, 0.95, 0.99, 0.999) if count * (1 - q) >= 1]
         return [
             f"{self.recall:.4f}",
-            *(_SEARCH_MS.format(q) for q in np.quantile(took_ms, quantiles)),
+            *(f"{q:,.0f}" if q >= 100 else f"{q:.3g}" for q in np.quantile(took_ms, quantiles)),
             *[""] * (4 - len(quantiles)),
             f"{self.per_s:,.0f}" if self.per_s >= 10 else f"{self.per_s:.2g}",
             f"{self.per_s / amv.per_s:.3g}" if amv else "",
@@ -95,6 +95,7 @@ class Line:
             f"{rss / 1e6:,.0f}",
             f"{self.store['disk_bytes'] / items:,.0f}",
             f"{items / self.store['add']['wall_s']:,.0f}",
+            f"{items / self.store['add']['cpu_s']:,.0f}",
         ]
 
 
