@@ -4,8 +4,9 @@
 that is how AMV keeps apart what belongs to different people.
 
 By default AMV ranks by similarity and a little by value, and finding an item
-raises its value.  So it shows other items than the nearest on purpose, and
-more so the longer it is searched.  A second pass leaves value out of the rank.
+raises its value, up to a cap.  So it shows other items than the nearest on
+purpose, where some were found before and others were not.  A second pass
+leaves value out of the rank.
 """
 
 from collections.abc import Iterator, Mapping
