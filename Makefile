@@ -36,13 +36,18 @@ bench: $(VENV)/.dev $(VENV)/.amv ## run the benchmarks
 # `make pins UPGRADE=--upgrade` takes the newest releases; without it pins only move if they must.
 COMPILE = CUSTOM_COMPILE_COMMAND='make pins' $(RUN) -m piptools compile --quiet --no-config \
 	--generate-hashes --no-emit-options --no-emit-index-url --no-emit-find-links \
-	--no-emit-trusted-host --strip-extras --allow-unsafe pyproject.toml
+	--no-emit-trusted-host --strip-extras --allow-unsafe
 PINNED = -c requirements/dev.txt
+# What AMV is compared with; each is installed in an environment of its own.
+RIVALS := $(basename $(notdir $(wildcard requirements/rivals/*.in)))
 
-pins: $(VENV)/.dev ## write requirements/ anew from pyproject.toml
-	$(COMPILE) $(UPGRADE) --extra dev -o requirements/dev.txt
-	$(COMPILE) $(UPGRADE) $(PINNED) -o requirements/runtime.txt
-	$(COMPILE) $(UPGRADE) $(PINNED) --build-deps-for editable --only-build-deps -o requirements/build.txt
+pins: $(VENV)/.dev ## write requirements/ anew from pyproject.toml and requirements/rivals/*.in
+	$(COMPILE) pyproject.toml $(UPGRADE) --extra dev -o requirements/dev.txt
+	$(COMPILE) pyproject.toml $(UPGRADE) $(PINNED) -o requirements/runtime.txt
+	$(COMPILE) pyproject.toml $(UPGRADE) $(PINNED) --build-deps-for editable --only-build-deps \
+		-o requirements/build.txt
+	for name in $(RIVALS); do $(COMPILE) $(UPGRADE) requirements/rivals/$$name.in \
+		-o requirements/rivals/$$name.txt || exit 1; done
 
 clean: ## remove .venv, caches and builds
 	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis .import_linter_cache \
