@@ -4,6 +4,7 @@
     ├─ InvalidInput (ValueError)      the caller can never succeed with this
     │  ├─ InvalidNamespace
     │  └─ DimensionMismatch
+    │     └─ EmbedderChanged         the store holds another embedder's vectors
     ├─ ItemNotFound (LookupError)
     ├─ Conflict                       the item is not in the state the call needs
     ├─ StoreError                     driver error in __cause__
@@ -33,6 +34,10 @@ class InvalidNamespace(InvalidInput):
 
 class DimensionMismatch(InvalidInput):
     """A vector has another dimension, or comes from another model, than the store's."""
+
+
+class EmbedderChanged(DimensionMismatch):
+    """The store holds vectors of another embedder than the one it was opened with."""
 
 
 class ItemNotFound(AmvError, LookupError):

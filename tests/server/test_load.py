@@ -291,6 +291,11 @@ def test_health_answers_while_another_process_changes_the_embedder(served: Runni
 
     assert changing.wait(WAIT_S) == 0
     assert http.get("/health").status_code == 200
+    # From now on the gateway can't help: that is no fault of whoever asks.
+    search = {"namespace": ["a"], "query": "number"}
+    for path, body in (("/v1/search", search), ("/v1/items", items[0])):
+        reply = http.post(path, json=body)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (503, "embedder_changed")
 
 
 def test_health_waits_for_what_came_before_it_only(

@@ -19,6 +19,7 @@ from amv.errors import (
     AmvError,
     Conflict,
     DimensionMismatch,
+    EmbedderChanged,
     EmbedderError,
     InvalidInput,
     InvalidNamespace,
@@ -41,6 +42,7 @@ _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 _BY_CODE: Mapping[str, type[AmvError]] = {
     "invalid_namespace": InvalidNamespace,
     "dimension_mismatch": DimensionMismatch,
+    "embedder_changed": EmbedderChanged,
     "embedder_failed": EmbedderError,
     "outcome_unknown": OutcomeUnknown,
     "no_such_route": AmvError,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from amv.errors import DimensionMismatch, EmbedderError, InvalidInput, ItemNotFound
+from amv.errors import EmbedderChanged, EmbedderError, InvalidInput, ItemNotFound
 from amv.memory.checks import shown
 from amv.memory.item import (
     NAME_CHARS_MAX,
@@ -39,10 +39,10 @@ def embedder_mark(embedder: Embedder) -> str:
 
 
 def check_embedder(reader: Reader, embedder: Embedder) -> None:
-    """Raise DimensionMismatch unless the store's vectors come from *embedder*."""
+    """Raise EmbedderChanged unless the store's vectors come from *embedder*."""
     stored, ours = reader.meta(EMBEDDER_META), embedder_mark(embedder)
     if stored is not None and stored != ours:
-        raise DimensionMismatch(
+        raise EmbedderChanged(
             f"this store holds vectors of embedder {stored}, opened with {ours}; "
             "open it without naming an embedder (AMV_EMBEDDER, --embedder, embedder=) to use "
             "its own, or run `amv reembed` to change over"

@@ -8,6 +8,7 @@ from amv.errors import (
     AmvError,
     Conflict,
     DimensionMismatch,
+    EmbedderChanged,
     EmbedderError,
     InvalidInput,
     InvalidNamespace,
@@ -47,6 +48,8 @@ _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
     (TooLarge, 413, "too_large"),
     (UnsupportedMedia, 415, "unsupported_media_type"),
     (InvalidNamespace, 400, "invalid_namespace"),
+    # Nothing the caller did: another process has given the store other vectors.
+    (EmbedderChanged, 503, "embedder_changed"),
     (DimensionMismatch, 400, "dimension_mismatch"),
     (InvalidInput, 400, "invalid_input"),
     (ItemNotFound, 404, "not_found"),
