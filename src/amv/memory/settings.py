@@ -49,7 +49,7 @@ class CellSettings:
     target: int = 10
     split_above: int = 30
     probes_warm: int = 160
-    probes_cold: int = 480
+    probes_cold: int = 360
 
     def __post_init__(self) -> None:
         check_fields(self)
