@@ -301,14 +301,14 @@ def test_a_view_reads_rows_once_and_keeps_only_so_many() -> None:
     view, rows = View(8, 8), Rows()
     view.ns_id = 1
     reader = cast(Reader, rows)
-    view.rows(reader, [1, 2])
-    view.rows(reader, [2, 3])
+    view.cards(reader, [1, 2])
+    view.cards(reader, [2, 3])
     assert rows.asked == [3]
 
     many = list(range(1, 5001))
-    assert list(view.rows(reader, many)) == many
+    assert list(view.cards(reader, many)) == many
 
-    assert view.rows(reader, [5000, 1, 10_000])[1].id == "i1"
+    assert view.cards(reader, [5000, 1, 10_000])[1].row.id == "i1"
     assert rows.asked == [1, 10_000]
 
 
@@ -317,7 +317,7 @@ def test_a_view_shows_no_row_of_another_namespace() -> None:
     view = View(8, 8)
     view.ns_id = 1
 
-    assert list(view.rows(cast(Reader, Rows()), [1, 20_000])) == [1]
+    assert list(view.cards(cast(Reader, Rows()), [1, 20_000])) == [1]
 
 
 def test_cells_that_are_gone_are_left_out() -> None:

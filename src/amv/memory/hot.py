@@ -1,11 +1,11 @@
 """What of a namespace is kept in RAM, and how it follows the store.
 
 A `View` holds the vectors of the hot items, the vectors that are in no cell
-yet, the centroid index and the cells and rows last used.  It is built at first
-use and then follows the namespace's change log: a search compares one version
-number and reads only what changed since, whoever changed it, this process or
-another.  Views are dropped, least recently used first, when together they
-outgrow their share of memory.
+yet, the centroid index, the cells last used and a card of each item last read.
+It is built at first use and then follows the namespace's change log: a search
+compares one version number and reads only what changed since, whoever changed
+it, this process or another.  Views are dropped, least recently used first, when
+together they outgrow their share of memory.
 """
 
 import threading
@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from amv.errors import StoreError
+from amv.memory.card import Card, card_of
 from amv.memory.cells import CentroidIndex, code_width
-from amv.memory.item import Namespace, Row
+from amv.memory.item import Namespace
 from amv.memory.ports import (
     PENDING,
     Change,
@@ -32,7 +33,7 @@ from amv.memory.ports import (
     owners,
 )
 
-_ROWS_MAX = 4096
+_CARDS_MAX = 4096
 _BLOCK_MIN = 64
 
 TRIM_EVERY = 64
@@ -193,12 +194,12 @@ class View:
         self._check = check
         self._cells: OrderedDict[int, Members] = OrderedDict()
         self._cells_bytes = 0
-        self._rows: OrderedDict[int, Row] = OrderedDict()
+        self._cards: OrderedDict[int, Card] = OrderedDict()
         self._half_life_s = 0.0
 
     @property
     def size_bytes(self) -> int:
-        """Memory this view takes, rows left out."""
+        """Memory this view takes, cards left out."""
         index_bytes = 0 if self.index is None else self.index.size_bytes
         return self.hot.size_bytes + self.pending.size_bytes + self._cells_bytes + index_bytes
 
@@ -211,7 +212,7 @@ class View:
         """Bring the view to the state *reader* sees; *row* is the namespace there."""
         if self._half_life_s != row.half_life_s:
             # Every value key is another one now.
-            self._rows.clear()
+            self._cards.clear()
             self._half_life_s = row.half_life_s
         if self.ns_id == row.ns_id and self.version == row.version:
             return
@@ -233,7 +234,7 @@ class View:
         self.index = None
         self._cells.clear()
         self._cells_bytes = 0
-        self._rows.clear()
+        self._cards.clear()
         pending, cells = reader.pending_ids(row.ns_id), reader.cell_ids(row.ns_id)
         if len(pending) != row.pending or len(cells) != row.cells:
             raise IndexDamaged(
@@ -268,9 +269,12 @@ class View:
         for cell_id in (*change.cells_touched, *change.cells_out):
             self._forget_cell(cell_id)
         for key in change.items:
-            self._rows.pop(key, None)
+            self._cards.pop(key, None)
 
     def _take_up(self, reader: Reader, row: NamespaceRow, changes: list[Change]) -> None:
+        used = self._cards.keys() & {key for change in changes for key in change.used}
+        for key, state in reader.states(row.ns_id, list(used)).items():
+            self._cards[key] = self._cards[key].with_state(state)
         arrived = {i for change in changes for i in change.vectors_in}
         if arrived:
             # What came and went again is not pending any more: ask for what is.
@@ -322,18 +326,18 @@ class View:
                 found.append(self._cells[cell_id])
         return found
 
-    def rows(self, reader: Reader, keys: list[int]) -> dict[int, Row]:
-        """Return rows by key, from the cache where they are there."""
-        missing = [key for key in keys if key not in self._rows]
+    def cards(self, reader: Reader, keys: list[int]) -> dict[int, Card]:
+        """Return the cards of items by key, from the cache where they are there."""
+        missing = [key for key in keys if key not in self._cards]
         self._reads.rows_cached += len(keys) - len(missing)
         self._reads.rows_read += len(missing)
         if missing:
             # A damaged index must not lead into another namespace.
             there = reader.rows(missing).items()
-            self._rows.update((key, row) for key, row in there if row.ns_id == self.ns_id)
-        found = {key: self._rows[key] for key in keys if key in self._rows}
-        while len(self._rows) > _ROWS_MAX:
-            self._rows.popitem(last=False)
+            self._cards.update((key, card_of(row)) for key, row in there if row.ns_id == self.ns_id)
+        found = {key: self._cards[key] for key in keys if key in self._cards}
+        while len(self._cards) > _CARDS_MAX:
+            self._cards.popitem(last=False)
         return found
 
     def trim_cells(self, bytes_max: int) -> None:

@@ -181,8 +181,9 @@ class Item:
     context: str = field(default="", repr=False)
 
 
-def item_of(row: Row, namespace: Namespace, value: float) -> Item:
-    """Return the public view of *row*."""
+def item_of(row: Row, namespace: Namespace, value: float, state: State | None = None) -> Item:
+    """Return the public view of *row*, with another *state* if one is given."""
+    state = row.state if state is None else state
     created_at = utc(row.created_s)
     return Item(
         id=row.id,
@@ -203,10 +204,10 @@ def item_of(row: Row, namespace: Namespace, value: float) -> Item:
         supersedes=row.supersedes,
         superseded_by=row.superseded_by,
         last_verified_at=None if row.last_verified_s is None else utc(row.last_verified_s),
-        tier=row.state.tier,
+        tier=state.tier,
         value=value,
-        exposed_count=row.state.exposed_count,
-        contributed_count=row.state.contributed_count,
+        exposed_count=state.exposed_count,
+        contributed_count=state.contributed_count,
     )
 
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from amv.errors import InvalidInput, ItemNotFound
 from amv.memory import lookup
 from amv.memory import search as searching
+from amv.memory.card import card_of, values_of
 from amv.memory.checks import check_flag, several, shown
 from amv.memory.context import ContextEntry, estimate_tokens, pack
-from amv.memory.edit import begun_key, model_of
+from amv.memory.edit import model_of
 from amv.memory.hot import Reads, View, Views
 from amv.memory.intake import Intake
 from amv.memory.item import (
@@ -23,7 +24,6 @@ from amv.memory.item import (
     Status,
     check_namespace,
     check_text,
-    item_of,
     read_clock,
 )
 from amv.memory.ports import Embedder, Event, NamespaceRow, Store
@@ -39,7 +39,7 @@ from amv.memory.results import (
     encode_cursor,
 )
 from amv.memory.settings import MemorySettings
-from amv.memory.value import EventKind, values_at
+from amv.memory.value import EventKind
 
 CONTEXT_CANDIDATES = 48
 """How many hits `context` tries to pack."""
@@ -163,15 +163,9 @@ class MemoryReading:
             return lookup.history(reader, ns, row, now_s)
 
     def _item(self, row: Row, ns: NamespaceRow, now_s: float) -> Item:
-        return item_of(row, ns.name, self._values([row], ns, now_s)[0])
-
-    def _values(self, rows: Sequence[Row], ns: NamespaceRow, now_s: float) -> builtins.list[float]:
+        card = card_of(row)
         model = model_of(ns, self._settings.value_model)
-        values = values_at([begun_key(row, model) for row in rows], now_s, model)
-        return [
-            model.initial if row.valid_from_s > now_s else value
-            for row, value in zip(rows, values, strict=True)
-        ]
+        return card.item(ns.name, values_of([card], now_s, model)[0])
 
     def search(
         self,
@@ -223,15 +217,14 @@ class MemoryReading:
                 ns,
                 request,
                 self._settings,
-                lambda rows: self._values(rows, ns, now_s),
             )
         self._views.trim(at_once=is_behind)
         if is_shown:
             exposed = EventKind.EXPOSED
-            self._store.log([Event(ns.ns_id, m.row.key, exposed, now_s) for m in out.matches])
+            self._store.log([Event(ns.ns_id, m.card.row.key, exposed, now_s) for m in out.matches])
         return SearchResult(
             hits=tuple(
-                Hit(item_of(m.row, ns.name, m.value), m.similarity, m.lexical, m.rank)
+                Hit(m.card.item(ns.name, m.value), m.similarity, m.lexical, m.rank)
                 for m in out.matches
             ),
             scanned=out.scanned,
