@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from amv.embedders.hashing import Hashing
 from amv.memory import lexical, search
+from amv.memory.card import Card, card_of
 from amv.memory.cells import rotate, unit
 from amv.memory.hot import View
-from amv.memory.item import Claim, Item, Row
+from amv.memory.item import Claim, Item
 from amv.memory.ports import Floats, Reader, Store
 from amv.memory.ranking import RankWeights
 from amv.memory.results import SearchResult
@@ -363,7 +364,7 @@ def test_where_the_short_way_ends_the_long_one_is_gone(
     add_vectors(world, clustered(24, 500, 9))
     world.clock.advance(1.0)
     if why == "damaged":
-        monkeypatch.setattr(View, "rows", _without_the_first)
+        monkeypatch.setattr(View, "cards", _without_the_first)
 
     short, general, went = outcomes(world, monkeypatch, vector=query, k=10)
 
@@ -373,9 +374,9 @@ def test_where_the_short_way_ends_the_long_one_is_gone(
     assert is_within(short, settings.budget)
 
 
-def _without_the_first(view: View, reader: Reader, keys: list[int]) -> dict[int, Row]:
-    """Return rows, as a store does that lost the first one of all."""
-    return {key: row for key, row in reader.rows(keys).items() if key != keys[0]}
+def _without_the_first(view: View, reader: Reader, keys: list[int]) -> dict[int, Card]:
+    """Return cards, as of a store that lost the first row of all."""
+    return {key: card_of(row) for key, row in reader.rows(keys).items() if key != keys[0]}
 
 
 def test_no_share_of_the_budget_is_exceeded_on_the_short_way(

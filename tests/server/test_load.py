@@ -14,7 +14,7 @@ import pytest
 
 from amv.config import ServerSettings
 from amv.memory.item import Item
-from amv.memory.results import SearchResult
+from amv.memory.search import Found
 from amv.server.work import Lane, Lanes, Overloaded
 from tests.server.cases import ITEM, add_item, problem
 from tests.server.conftest import WAIT_S, Running, running
@@ -199,14 +199,14 @@ def test_a_search_that_would_hold_up_the_event_loop_goes_elsewhere(
     """Where indexing began between its arrival and its turn."""
     add_item(served.http(), ["a"])
     answers, threads = iter([True, False]), list[str]()
-    search = served.memory.search
+    find = served.memory.find
 
-    def noted(*given: Any, **how: Any) -> SearchResult:
+    def noted(*given: Any, **how: Any) -> Found:
         threads.append(threading.current_thread().name)
-        return search(*given, **how)
+        return find(*given, **how)
 
     monkeypatch.setattr(served.memory, "is_resident", lambda _: next(answers))
-    monkeypatch.setattr(served.memory, "search", noted)
+    monkeypatch.setattr(served.memory, "find", noted)
     body = {"namespace": ["a"], "vector": [1.0] * 64}
 
     assert served.http().post("/v1/search", json=body).status_code == 200

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from amv.errors import StoreError
 from amv.memory.card import Card, card_of
 from amv.memory.cells import CentroidIndex, code_width
+from amv.memory.facts import ENDS, Columns, Facts
 from amv.memory.item import Namespace
 from amv.memory.ports import (
     PENDING,
@@ -195,13 +196,15 @@ class View:
         self._cells: OrderedDict[int, Members] = OrderedDict()
         self._cells_bytes = 0
         self._cards: OrderedDict[int, Card] = OrderedDict()
+        self._facts = Facts()
         self._half_life_s = 0.0
 
     @property
     def size_bytes(self) -> int:
         """Memory this view takes, cards left out."""
         index_bytes = 0 if self.index is None else self.index.size_bytes
-        return self.hot.size_bytes + self.pending.size_bytes + self._cells_bytes + index_bytes
+        vectors_bytes = self.hot.size_bytes + self.pending.size_bytes + self._facts.size_bytes
+        return vectors_bytes + self._cells_bytes + index_bytes
 
     @property
     def is_whole(self) -> bool:
@@ -213,10 +216,17 @@ class View:
         if self._half_life_s != row.half_life_s:
             # Every value key is another one now.
             self._cards.clear()
+            self._facts.clear()
             self._half_life_s = row.half_life_s
-        if self.ns_id == row.ns_id and self.version == row.version:
-            return
-        self._check(reader)
+        if self.ns_id != row.ns_id or self.version != row.version:
+            self._check(reader)
+            self._catch_up(reader, row)
+        if self.index is None:
+            self._facts.align(self.pending.ids)
+        else:
+            self._facts.clear()
+
+    def _catch_up(self, reader: Reader, row: NamespaceRow) -> None:
         if self.ns_id == row.ns_id and 0 <= self.version < row.version:
             changes = reader.changes(row.ns_id, self.version)
             if changes is not None:
@@ -235,6 +245,7 @@ class View:
         self._cells.clear()
         self._cells_bytes = 0
         self._cards.clear()
+        self._facts.clear()
         pending, cells = reader.pending_ids(row.ns_id), reader.cell_ids(row.ns_id)
         if len(pending) != row.pending or len(cells) != row.cells:
             raise IndexDamaged(
@@ -270,11 +281,10 @@ class View:
             self._forget_cell(cell_id)
         for key in change.items:
             self._cards.pop(key, None)
+        self._facts.forget(change.items)
 
     def _take_up(self, reader: Reader, row: NamespaceRow, changes: list[Change]) -> None:
-        used = self._cards.keys() & {key for change in changes for key in change.used}
-        for key, state in reader.states(row.ns_id, list(used)).items():
-            self._cards[key] = self._cards[key].with_state(state)
+        self._follow_use(reader, row.ns_id, {key for change in changes for key in change.used})
         arrived = {i for change in changes for i in change.vectors_in}
         if arrived:
             # What came and went again is not pending any more: ask for what is.
@@ -324,6 +334,27 @@ class View:
             if cell_id in self._cells:
                 self._cells.move_to_end(cell_id)
                 found.append(self._cells[cell_id])
+        return found
+
+    def _follow_use(self, reader: Reader, ns_id: int, used: set[int]) -> None:
+        held = used & self._cards.keys()
+        states = reader.states(ns_id, list(held))
+        for key, state in states.items():
+            self._cards[key] = self._cards[key].with_state(state)
+        self._facts.follow(states)
+        self._facts.forget(used - held)
+
+    def facts(self, reader: Reader, places: Ids) -> Columns | None:
+        """Return the columns of `Facts` for vectors of `pending`; None if some have no item."""
+        found = self._facts.at(places)
+        unknown = np.isnan(found[:, ENDS])
+        if unknown.any():
+            keys = owners(self.pending.ids[places[unknown]]).tolist()
+            cards = self.cards(reader, keys)
+            if not all(key in cards for key in keys):
+                return None
+            self._facts.learn(places[unknown], [cards[key] for key in keys])
+            found = self._facts.at(places)
         return found
 
     def cards(self, reader: Reader, keys: list[int]) -> dict[int, Card]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
+from functools import lru_cache
 
 from amv.errors import InvalidInput, InvalidNamespace
 from amv.memory.checks import shown
@@ -239,6 +240,16 @@ def check_text(text: object, what: str, bytes_max: int, *, blank_is_fine: bool =
 
 def check_namespace(namespace: object) -> Namespace:
     """Return *namespace* as a tuple of strings, or raise InvalidNamespace."""
+    try:
+        return _checked_namespace(namespace)
+    except TypeError:
+        # A list can't be looked up.
+        return _checked_namespace.__wrapped__(namespace)
+
+
+@lru_cache(maxsize=4096)
+def _checked_namespace(namespace: object) -> Namespace:
+    """Do so; the namespace of one request is checked several times, and most come again."""
     if isinstance(namespace, str) or not isinstance(namespace, Sequence):
         raise InvalidNamespace(
             f"a namespace is a tuple of strings such as ('alice',), got {shown(namespace)}"

@@ -25,6 +25,7 @@ from amv.memory.item import (
     check_namespace,
     check_text,
     read_clock,
+    utc,
 )
 from amv.memory.ports import Embedder, Event, NamespaceRow, Store
 from amv.memory.results import (
@@ -44,7 +45,7 @@ from amv.memory.value import EventKind
 CONTEXT_CANDIDATES = 48
 """How many hits `context` tries to pack."""
 
-_NOTHING = SearchResult(hits=(), scanned=Scanned())
+_NOTHING = searching.Outcome([], Scanned(), "", cold_probed=False)
 
 
 class MemoryReading:
@@ -185,6 +186,38 @@ class MemoryReading:
         None when the best match so far is poor.  A blank query without a vector
         finds nothing.
         """
+        name, found = self.find(
+            query,
+            namespace=namespace,
+            k=k,
+            vector=vector,
+            filter=filter,
+            as_of=as_of,
+            cold=cold,
+        )
+        return SearchResult(
+            hits=tuple(
+                Hit(m.card.item(name, m.value), m.similarity, m.lexical, m.rank)
+                for m in found.matches
+            ),
+            scanned=found.scanned,
+            complete=not found.reason,
+            reason=found.reason,
+            cold_probed=found.cold_probed,
+        )
+
+    def find(
+        self,
+        query: str | None = None,
+        *,
+        namespace: Sequence[str],
+        k: int = 10,
+        vector: object = None,
+        filter: Mapping[str, object] | None = None,
+        as_of: object = None,
+        cold: bool | None = None,
+    ) -> searching.Found:
+        """Do what `search` does; return cards, for whoever shows them in another form."""
         request = self._intake.check_query(
             query,
             k=k,
@@ -198,7 +231,7 @@ class MemoryReading:
 
     def _run(
         self, name: Namespace, request: searching.Query | None, *, is_shown: bool = True
-    ) -> SearchResult:
+    ) -> searching.Found:
         """Run a checked search; log its hits as exposed if they are shown to the caller."""
         view = self._views.of(name)
         with view.lock, self._store.read() as reader:
@@ -206,7 +239,7 @@ class MemoryReading:
             if ns is None:
                 self._views.drop(name)  # nothing of a forgotten one stays in RAM
             if ns is None or request is None:
-                return _NOTHING
+                return searching.Found(name, _NOTHING)
             now_s = request.now_s
             is_behind = view.ns_id != ns.ns_id or view.version != ns.version
             if is_behind:
@@ -222,16 +255,7 @@ class MemoryReading:
         if is_shown:
             exposed = EventKind.EXPOSED
             self._store.log([Event(ns.ns_id, m.card.row.key, exposed, now_s) for m in out.matches])
-        return SearchResult(
-            hits=tuple(
-                Hit(m.card.item(ns.name, m.value), m.similarity, m.lexical, m.rank)
-                for m in out.matches
-            ),
-            scanned=out.scanned,
-            complete=not out.reason,
-            reason=out.reason,
-            cold_probed=out.cold_probed,
-        )
+        return searching.Found(name, out)
 
     def context(
         self,
@@ -263,8 +287,8 @@ class MemoryReading:
         )
         found = self._run(check_namespace(namespace), request, is_shown=False)
         entries = [
-            ContextEntry(id=hit.item.id, content=hit.item.content, created_at=hit.item.created_at)
-            for hit in found.hits
+            ContextEntry(id=row.id, content=row.content, created_at=utc(row.created_s))
+            for row in (match.card.row for match in found.outcome.matches)
         ]
         packed = pack(entries, token_budget, count_tokens)
         used = (EventKind.EXPOSED, EventKind.CONTRIBUTED)

@@ -22,8 +22,10 @@ from amv.memory import lexical
 from amv.memory.card import Card, values_of
 from amv.memory.cells import code_similarities, rotate
 from amv.memory.edit import indexed_text, model_of
+from amv.memory.facts import ENDS, rough_values
 from amv.memory.filters import Node, matches
 from amv.memory.hot import View
+from amv.memory.item import Namespace
 from amv.memory.ports import PASSAGES_MAX, Floats, Ids, NamespaceRow, Reader, Vectors, owners
 from amv.memory.ranking import fuse
 from amv.memory.results import Scanned
@@ -66,6 +68,13 @@ class Outcome:
     scanned: Scanned
     reason: str
     cold_probed: bool
+
+
+class Found(NamedTuple):
+    """What a search found in a namespace."""
+
+    namespace: Namespace
+    outcome: Outcome
 
 
 @dataclass(slots=True)
@@ -147,8 +156,8 @@ def _resident(scan: _Scan) -> Outcome | None:
     """Search by vector alone where all vectors are in RAM, which most searches of agents do.
 
     None where that is not the whole story: among the best are several passages
-    of one item or items past their time, more vectors are equally similar than
-    are looked at, or more wait than may be scanned.
+    of one item, or items not valid yet or past their time, more vectors are
+    equally similar than are looked at, or more wait than may be scanned.
     """
     block, query, budget = scan.view.pending, scan.query, scan.settings.budget
     pool = query.k + max(16, query.k)
@@ -162,23 +171,27 @@ def _resident(scan: _Scan) -> Outcome | None:
         return None
     exact = block.exact(best, query.vector)
     keys = owners(block.ids[best])
-    listed = keys.tolist()
-    cards = scan.view.cards(scan.reader, listed)
-    if len(cards) < len(listed):
+    facts = scan.view.facts(scan.reader, best)
+    if facts is None or len(set(keys.tolist())) < len(keys):
         return None
-    at_s, now_s = query.at_s, query.now_s
-    shown = [p for p, key in enumerate(listed) if cards[key].is_visible(at_s, now_s)]
-    if n > pool and len(shown) < pool:
-        return None
-    values = scan.values_of([cards[listed[p]] for p in shown])
-    places = np.asarray(shown, dtype=np.int64)
-    similar = exact[places]
-    nothing, worth = np.zeros(len(shown), np.float32), np.asarray(values, dtype=np.float32)
-    ranks = fuse(similar, nothing, worth, scan.settings.weights)
-    order = np.lexsort((-keys[places], -ranks))[: query.k].tolist()
+    shown = facts[:, ENDS] > query.at_s
+    if not shown.all():
+        rest = scan.view.cards(scan.reader, keys[~shown].tolist()).values()
+        if n > pool or any(card.is_visible(query.at_s, query.now_s) for card in rest):
+            return None
+        keys, exact, facts = keys[shown], exact[shown], facts[shown]
+    model = model_of(scan.row, scan.settings.value_model)
+    worth = rough_values(facts, query.now_s, model).astype(np.float32)
+    ranks = fuse(exact, np.zeros(len(keys), np.float32), worth, scan.settings.weights)
+    order = np.lexsort((-keys, -ranks))[: query.k]
+    cards = scan.view.cards(scan.reader, keys[order].tolist())
+    values = scan.values_of(list(cards.values()))
+    similar, ranked = exact[order].tolist(), ranks[order].tolist()
     matches = [
-        Match(cards[listed[shown[i]]], float(similar[i]), 0.0, float(ranks[i]), values[i])
-        for i in order
+        Match(card, similarity, 0.0, rank, value)
+        for card, similarity, rank, value in zip(
+            cards.values(), similar, ranked, values, strict=True
+        )
     ]
     scanned = Scanned(hot=min(n, budget.hot), warm=scanned_warm)
     return Outcome(matches, scanned, "", cold_probed=False)

@@ -35,8 +35,8 @@ from amv.memory.item import (
 )
 from amv.memory.ports import PASSAGES_MAX, NamespaceRow, Vectors, Writer
 from amv.memory.reading import MemoryReading
-from amv.memory.results import Activity, ForgetReceipt, SearchResult, SweepReport
-from amv.memory.search import Query
+from amv.memory.results import Activity, ForgetReceipt, SweepReport
+from amv.memory.search import Found, Query
 
 ADD_CHUNK = 4096
 """How many items of a bulk add share a transaction."""
@@ -49,9 +49,7 @@ class MemoryService(MemoryReading):
 
     _folded = _swept = _moved = 0
 
-    def _run(
-        self, name: Namespace, request: Query | None, *, is_shown: bool = True
-    ) -> SearchResult:
+    def _run(self, name: Namespace, request: Query | None, *, is_shown: bool = True) -> Found:
         """Search; an index found damaged is made anew first, as it is derived data."""
         try:
             return super()._run(name, request, is_shown=is_shown)

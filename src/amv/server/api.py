@@ -194,7 +194,7 @@ def refute_item(call: Call) -> Struct:
 def search(call: Call) -> Struct:
     """Find the best items for a text, a vector, or both."""
     body = call.body
-    result = call.memory.search(
+    found = call.memory.find(
         body.query,
         namespace=call.one_namespace(body.namespace),
         k=body.k,
@@ -203,7 +203,7 @@ def search(call: Call) -> Struct:
         as_of=body.as_of,
         cold=body.cold,
     )
-    return wire.result_out(result)
+    return wire.found_out(found)
 
 
 def context(call: Call) -> Struct:

@@ -10,6 +10,7 @@ import ipaddress
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -62,6 +63,7 @@ def is_of_this_machine(headers: Headers, host: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=256)
 def _is_loopback(authority: str, host: str, *, may_be_empty: bool = True) -> bool:
     try:
         name = urlsplit(f"//{authority}").hostname or ""

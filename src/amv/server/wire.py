@@ -21,11 +21,11 @@ from amv.memory.results import (
     ForgetReceipt,
     HistoryEntry,
     Page,
-    SearchResult,
     Stats,
     SweepReport,
     TierMove,
 )
+from amv.memory.search import Found, Match
 from amv.memory.tiers import Tier
 
 NamespaceIn = list[str] | str
@@ -236,6 +236,25 @@ class SearchOut(_Result):
     cold_probed: bool
 
 
+class FoundHit(_Result):
+    """A `HitOut` whose item is JSON already."""
+
+    item: msgspec.Raw
+    similarity: float
+    lexical: float
+    rank: float
+
+
+class FoundOut(_Result):
+    """A `SearchOut` of such hits."""
+
+    hits: list[FoundHit]
+    scanned: ScannedOut
+    complete: bool
+    reason: str
+    cold_probed: bool
+
+
 class ContextOut(_Result):
     """A block for a prompt, the items in it, and its length in tokens."""
 
@@ -391,30 +410,55 @@ def page_out(page: Page, cursor: str | None) -> PageOut:
     return PageOut(items=[item_out(item) for item in page.items], cursor=cursor)
 
 
-def result_out(result: SearchResult) -> SearchOut:
+def found_out(found: Found) -> FoundOut:
     """Return hits and counts."""
-    scanned = result.scanned
-    return SearchOut(
+    name, out = found
+    return FoundOut(
         hits=[
-            HitOut(
-                item=item_out(hit.item),
-                similarity=hit.similarity,
-                lexical=hit.lexical,
-                rank=hit.rank,
+            FoundHit(
+                item=_item_json(match, name),
+                similarity=match.similarity,
+                lexical=match.lexical,
+                rank=match.rank,
             )
-            for hit in result.hits
+            for match in out.matches
         ],
         scanned=ScannedOut(
-            hot=scanned.hot,
-            warm=scanned.warm,
-            cold=scanned.cold,
-            postings=scanned.postings,
-            total=scanned.total,
+            hot=out.scanned.hot,
+            warm=out.scanned.warm,
+            cold=out.scanned.cold,
+            postings=out.scanned.postings,
+            total=out.scanned.total,
         ),
-        complete=result.complete,
-        reason=result.reason,
-        cold_probed=result.cold_probed,
+        complete=not out.reason,
+        reason=out.reason,
+        cold_probed=out.cold_probed,
     )
+
+
+def _item_json(match: Match, namespace: Namespace) -> msgspec.Raw:
+    """Return the item found as the JSON that `item_out` becomes.
+
+    Tier, value and counts stand last.  What comes before them is kept with the card.
+    """
+    card = match.card
+    if not card.rendered:
+        whole = encoded(item_out(card.item(namespace, match.value)))
+        card.rendered = whole[: whole.rindex(b',"tier":')]
+    state = card.state
+    return msgspec.Raw(
+        b'%b,"tier":"%b","value":%a,"exposed_count":%d,"contributed_count":%d}'
+        % (
+            card.rendered,
+            _TIER_NAMES[state.tier],
+            match.value,
+            state.exposed_count,
+            state.contributed_count,
+        )
+    )
+
+
+_TIER_NAMES = {tier: tier.name.encode() for tier in Tier}
 
 
 def context_out(context: Context) -> ContextOut:
