@@ -249,14 +249,14 @@ def outcomes(
     """Return what a search finds with and without its short way, and if that was gone."""
     took, short_way = [], search._resident
 
-    def noted(scan: Any) -> Any:
-        took.append(short_way(scan))
+    def noted(*given: Any) -> Any:
+        took.append(short_way(*given))
         return took[-1]
 
     with monkeypatch.context() as patch:
         patch.setattr(search, "_resident", noted)
         short = world.memory.search(namespace=ALICE, **asked)
-        patch.setattr(search, "_resident", lambda scan: None)
+        patch.setattr(search, "_resident", lambda *given: None)
         general = world.memory.search(namespace=ALICE, **asked)
     return short, general, took[0] is not None
 

@@ -7,7 +7,6 @@ vectors, in their order: one look-up tells it of all that are left after the
 scan, and only those that are returned need a card.
 """
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from amv.memory.card import Card
 from amv.memory.item import State
 from amv.memory.ports import Ids, owners
-from amv.memory.value import ValueModel
+from amv.memory.value import ValueModel, values_at
 
 Columns = npt.NDArray[np.float64]
 
@@ -60,7 +59,8 @@ class Facts:
 
     def learn(self, places: Ids, cards: Sequence[Card]) -> None:
         """Note what the cards of the items at *places* say."""
-        self._columns[places] = [(c.state.value_key, c.row.valid_from_s, c.ends_s) for c in cards]
+        found = [(c.state.value_key, c.row.valid_from_s, c.ends_s) for c in cards]
+        self._columns[places] = np.asarray(found, dtype=np.float64).reshape(-1, 3)
 
     def forget(self, keys: Collection[int]) -> None:
         """Forget items."""
@@ -78,9 +78,13 @@ class Facts:
         self._columns[found, VALUE_KEY] = value_keys[places[found]]
 
 
-def rough_values(columns: Columns, now_s: float, model: ValueModel) -> Columns:
-    """Return what `card.values_of` does, up to rounding, of items that have begun."""
-    logs = np.minimum(columns[:, VALUE_KEY] - model.decay_rate * now_s, math.log(model.value_max))
-    values = np.exp(logs)
-    values[columns[:, BEGINS] > now_s] = model.initial
-    return values
+def values(columns: Columns, now_s: float, model: ValueModel) -> list[float]:
+    """Return what `card.values_of` does, of items that have begun."""
+    found = values_at(columns[:, VALUE_KEY].tolist(), now_s, model)
+    later = columns[:, BEGINS] > now_s
+    if later.any():
+        found = [
+            model.initial if is_later else value
+            for is_later, value in zip(later, found, strict=True)
+        ]
+    return found

@@ -344,11 +344,14 @@ class View:
         self._facts.follow(states)
         self._facts.forget(used - held)
 
-    def facts(self, reader: Reader, places: Ids) -> Columns | None:
-        """Return the columns of `Facts` for vectors of `pending`; None if some have no item."""
+    def facts(self, reader: Reader, places: Ids, at_s: float) -> Columns | None:
+        """Return the columns of `Facts` for vectors of `pending`; None if some have no item.
+
+        *at_s* is the moment that a search asks for.
+        """
         found = self._facts.at(places)
-        unknown = np.isnan(found[:, ENDS])
-        if unknown.any():
+        if not (found[:, ENDS] > at_s).all():
+            unknown = np.isnan(found[:, ENDS])
             keys = owners(self.pending.ids[places[unknown]]).tolist()
             cards = self.cards(reader, keys)
             if not all(key in cards for key in keys):

@@ -22,7 +22,7 @@ from amv.memory import lexical
 from amv.memory.card import Card, values_of
 from amv.memory.cells import code_similarities, rotate
 from amv.memory.edit import indexed_text, model_of
-from amv.memory.facts import ENDS, rough_values
+from amv.memory.facts import ENDS, values
 from amv.memory.filters import Node, matches
 from amv.memory.hot import View
 from amv.memory.item import Namespace
@@ -36,6 +36,9 @@ LEXICAL_VECTORS = 64
 
 HEAD = 512
 """Of what was scored, this many (and 8 k) are looked through first."""
+
+
+_NO_WORDS = np.zeros(1, dtype=np.float32)
 
 
 class Query(NamedTuple):
@@ -127,11 +130,11 @@ def run(
     settings: MemorySettings,
 ) -> Outcome:
     """Run *query* against one namespace; the caller holds the view's lock."""
-    scan = _Scan(reader, view, row, query, settings)
     if view.is_whole and not query.terms and query.node is None and query.at_s >= query.now_s:
-        outcome = _resident(scan)
+        outcome = _resident(reader, view, row, query, settings)
         if outcome is not None:
             return outcome
+    scan = _Scan(reader, view, row, query, settings)
     exact = _selected_keys(scan)
     _lexical(scan, exact)
     if exact is not None:
@@ -152,45 +155,52 @@ def run(
     return Outcome(found[: query.k], scanned, "; ".join(scan.reasons), scan.cold_probed)
 
 
-def _resident(scan: _Scan) -> Outcome | None:
+def _resident(
+    reader: Reader, view: View, row: NamespaceRow, query: Query, settings: MemorySettings
+) -> Outcome | None:
     """Search by vector alone where all vectors are in RAM, which most searches of agents do.
 
     None where that is not the whole story: among the best are several passages
     of one item, or items not valid yet or past their time, more vectors are
     equally similar than are looked at, or more wait than may be scanned.
+
+    The scan has just emptied the processor's caches, so that each further step
+    costs more than it looks: they are few.
     """
-    block, query, budget = scan.view.pending, scan.query, scan.settings.budget
-    pool = query.k + max(16, query.k)
+    block, k, budget = view.pending, query.k, settings.budget
+    pool = k + max(16, k)
     n = len(block)
     scanned_warm = max(0, n - budget.hot) + min(n, pool)
     if scanned_warm > budget.warm:
         return None
     rough = block.scan(query.vector, n)
-    best = np.argpartition(rough, n - pool)[n - pool :] if n > pool else np.arange(n)
-    if n > pool and np.count_nonzero(rough >= rough[best].min()) > pool:
-        return None
+    if n > pool:
+        # The first of the best is the least similar one.
+        best = np.argpartition(rough, n - pool)[n - pool :]
+        if np.count_nonzero(rough >= rough[best[0]]) > pool:
+            return None
+    else:
+        best = np.arange(n)
     exact = block.exact(best, query.vector)
     keys = owners(block.ids[best])
-    facts = scan.view.facts(scan.reader, best)
+    facts = view.facts(reader, best, query.at_s)
     if facts is None or len(set(keys.tolist())) < len(keys):
         return None
     shown = facts[:, ENDS] > query.at_s
     if not shown.all():
-        rest = scan.view.cards(scan.reader, keys[~shown].tolist()).values()
+        rest = view.cards(reader, keys[~shown].tolist()).values()
         if n > pool or any(card.is_visible(query.at_s, query.now_s) for card in rest):
             return None
         keys, exact, facts = keys[shown], exact[shown], facts[shown]
-    model = model_of(scan.row, scan.settings.value_model)
-    worth = rough_values(facts, query.now_s, model).astype(np.float32)
-    ranks = fuse(exact, np.zeros(len(keys), np.float32), worth, scan.settings.weights)
-    order = np.lexsort((-keys, -ranks))[: query.k]
-    cards = scan.view.cards(scan.reader, keys[order].tolist())
-    values = scan.values_of(list(cards.values()))
+    worth = values(facts, query.now_s, model_of(row, settings.value_model))
+    ranks = fuse(exact, _NO_WORDS, np.asarray(worth, dtype=np.float32), settings.weights)
+    order = np.lexsort((-keys, -ranks))[:k]
+    cards = view.cards(reader, keys[order].tolist()).values()
     similar, ranked = exact[order].tolist(), ranks[order].tolist()
     matches = [
-        Match(card, similarity, 0.0, rank, value)
-        for card, similarity, rank, value in zip(
-            cards.values(), similar, ranked, values, strict=True
+        Match(card, similarity, 0.0, rank, worth[place])
+        for card, similarity, rank, place in zip(
+            cards, similar, ranked, order.tolist(), strict=True
         )
     ]
     scanned = Scanned(hot=min(n, budget.hot), warm=scanned_warm)

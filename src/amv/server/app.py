@@ -138,6 +138,7 @@ class Gateway:
         self.keeper = keeper
         self.settings = settings
         self.lanes = Lanes(settings)
+        self._is_loopback = settings.is_loopback
         self.bodies = request.Bodies(settings.body_bytes_max)
         self.metrics = Metrics(memory)
         document = openapi.document(api.ROUTES, VERSION)
@@ -205,7 +206,7 @@ class Gateway:
 
     def _check_host(self, scope: Scope) -> None:
         """Without keys, refuse what a web page could send or have sent; raises WrongHost."""
-        if not self.settings.is_loopback or self.keeper.has_keys():
+        if not self._is_loopback or self.keeper.has_keys():
             return
         if not request.is_of_this_machine(scope["amv.headers"], self.settings.host):
             raise WrongHost("this server answers on a loopback name only, and no other's pages")
