@@ -1,6 +1,8 @@
 """Running the gateway: a socket, uvicorn, and an end that loses nothing."""
 
+import gc
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +17,21 @@ from amv.wiring import Memory
 
 GRACE_S = 20
 """How long requests under way may take once the server was told to stop."""
+
+SWITCH_S = 0.0005
+"""For how long a thread may keep the interpreter while others wait for it.
+
+A search lets go of it about ten times, in SQLite and numpy.  While events are
+folded it would wait each time, by Python's own setting for 5 ms.
+"""
+
+GC_THRESHOLDS = (50_000, 20, 20)
+"""How many objects are made between two looks for unreachable cycles, by generation.
+
+Nearly nothing here is part of a cycle, while a look at what is cached, of many
+namespaces, takes a good part of a second; by Python's own setting there would
+be one every few thousand searches.
+"""
 
 
 def serve(
@@ -32,9 +49,23 @@ def serve(
         check_bind(server, has_keys=keeper.has_keys())
         gateway = Gateway(memory, keeper, server)
         try:
-            Listener(gateway, server, ready).listen()
+            with _process_tuned():
+                Listener(gateway, server, ready).listen()
         finally:
             gateway.close()
+
+
+@contextmanager
+def _process_tuned() -> Iterator[None]:
+    """Have the interpreter serve many short requests rather than one long program."""
+    switch_s, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(SWITCH_S)
+    gc.set_threshold(*GC_THRESHOLDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(switch_s)
+        gc.set_threshold(*thresholds)
 
 
 def check_bind(server: ServerSettings, *, has_keys: bool) -> None:

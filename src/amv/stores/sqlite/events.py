@@ -250,7 +250,7 @@ class EventLog:
             # After a power loss a log may end before what was read of it.
             offset = writer.event_offset(log.path.name)
             records = window.batch(offset)
-            events = [event for record in records if (event := _event(record)) is not None]
+            events = list(_events(records))
             if events:
                 apply(writer, events)
             following = offset + len(records) * RECORD_BYTES
@@ -339,12 +339,12 @@ def _record(event: Event) -> bytes:
     return body + _CHECKSUM.pack(zlib.crc32(body))
 
 
-def _event(record: bytes) -> Event | None:
-    """Return the event of a whole record; None if it is damaged."""
-    ns_id, key, at_s, kind, checksum = _RECORD.unpack(record)
-    if checksum != zlib.crc32(record[: _BODY.size]) or kind not in _KINDS:
-        return None
-    return Event(ns_id, key, _KINDS[kind], at_s)
+def _events(records: Sequence[bytes]) -> Iterator[Event]:
+    """Yield the events of whole records; damaged ones are left out."""
+    fields = _RECORD.iter_unpack(b"".join(records))
+    for record, (ns_id, key, at_s, kind, checksum) in zip(records, fields, strict=True):
+        if checksum == zlib.crc32(record[: _BODY.size]) and kind in _KINDS:
+            yield Event(ns_id, key, _KINDS[kind], at_s)
 
 
 _KINDS = {kind.value: kind for kind in EventKind}
