@@ -37,9 +37,6 @@ from amv.memory.ports import (
 _CARDS_MAX = 4096
 _BLOCK_MIN = 64
 
-TRIM_EVERY = 64
-"""How many searches may pass between two looks at the memory views take."""
-
 
 class IndexDamaged(StoreError):
     """An index, which is derived data, is not what the totals say; it can be made anew."""
@@ -408,7 +405,8 @@ class Views:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._views: OrderedDict[Namespace, View] = OrderedDict()
-        self._until_trim = TRIM_EVERY
+        self._sizes: dict[Namespace, int] = {}
+        self._bytes = 0
 
     def of(self, namespace: Namespace) -> View:
         """Return the view of a namespace, perhaps one that holds nothing yet."""
@@ -430,25 +428,30 @@ class Views:
         """Forget the view of a namespace."""
         with self._lock:
             self._views.pop(namespace, None)
+            self._measure(namespace)
 
-    def trim(self, *, at_once: bool) -> None:
+    def trim(self, namespace: Namespace) -> None:
         """Drop views, least recently used first, until the rest fit; at least one stays.
 
-        That one keeps its cells within the bound.  Adding up is not free: where
-        nothing was loaded, one call in TRIM_EVERY does it.
+        That one keeps its cells within the bound.  Only the view of *namespace*,
+        which was just used, is measured anew: adding up all would not be free.
         """
-        last: View | None = None
         with self._lock:
-            self._until_trim -= 1
-            if self._until_trim and not at_once:
+            self._measure(namespace)
+            while self._bytes > self._bytes_max and len(self._views) > 1:
+                gone, _ = self._views.popitem(last=False)
+                self._measure(gone)
+            if self._bytes <= self._bytes_max:
                 return
-            self._until_trim = TRIM_EVERY
-            total = sum(view.size_bytes for view in self._views.values())
-            while total > self._bytes_max and len(self._views) > 1:
-                _, view = self._views.popitem(last=False)
-                total -= view.size_bytes
-            if total > self._bytes_max:
-                last = next(iter(self._views.values()))
-        if last is not None:
-            with last.lock:
-                last.trim_cells(self._bytes_max // 4)
+            name, last = next(iter(self._views.items()))
+        with last.lock:
+            last.trim_cells(self._bytes_max // 4)
+        with self._lock:
+            self._measure(name)
+
+    def _measure(self, namespace: Namespace) -> None:
+        view = self._views.get(namespace)
+        self._bytes -= self._sizes.pop(namespace, 0)
+        if view is not None:
+            self._sizes[namespace] = view.size_bytes
+            self._bytes += self._sizes[namespace]

@@ -251,7 +251,9 @@ class MemoryReading:
                 request,
                 self._settings,
             )
-        self._views.trim(at_once=is_behind)
+        # Where all is in RAM, a search that had nothing to catch up on has loaded nothing.
+        if is_behind or not view.is_whole:
+            self._views.trim(name)
         if is_shown:
             exposed = EventKind.EXPOSED
             self._store.log([Event(ns.ns_id, m.card.row.key, exposed, now_s) for m in out.matches])

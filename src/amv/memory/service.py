@@ -126,7 +126,7 @@ class MemoryService(MemoryReading):
     def _put_into_cells(self, ns: NamespaceRow, now_s: float) -> None:
         view = self._views.of(ns.name)
         indexing.drain_all(self._store, view, ns, self._settings, now_s)
-        self._views.trim(at_once=True)
+        self._views.trim(ns.name)
 
     # Changing
 
