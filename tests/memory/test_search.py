@@ -20,6 +20,7 @@ from amv.memory.hot import View
 from amv.memory.item import Claim, Item
 from amv.memory.ports import Floats, Reader, Store
 from amv.memory.ranking import RankWeights
+from amv.memory.resident import run_resident
 from amv.memory.results import SearchResult
 from amv.memory.settings import Budget, CellSettings
 from amv.stores.memory import MemoryStore
@@ -247,16 +248,16 @@ def outcomes(
     world: World, monkeypatch: pytest.MonkeyPatch, **asked: Any
 ) -> tuple[SearchResult, SearchResult, bool]:
     """Return what a search finds with and without its short way, and if that was gone."""
-    took, short_way = [], search._resident
+    took, short_way = [], run_resident
 
     def noted(*given: Any) -> Any:
         took.append(short_way(*given))
         return took[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(search, "_resident", noted)
+        patch.setattr(search, "run_resident", noted)
         short = world.memory.search(namespace=ALICE, **asked)
-        patch.setattr(search, "_resident", lambda *given: None)
+        patch.setattr(search, "run_resident", lambda *given: None)
         general = world.memory.search(namespace=ALICE, **asked)
     return short, general, took[0] is not None
 

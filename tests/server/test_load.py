@@ -14,7 +14,7 @@ import pytest
 
 from amv.config import ServerSettings
 from amv.memory.item import Item
-from amv.memory.search import Found
+from amv.memory.query import Found
 from amv.server.work import Lane, Lanes, Overloaded
 from tests.server.cases import ITEM, add_item, problem
 from tests.server.conftest import WAIT_S, Running, running

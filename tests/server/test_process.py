@@ -1,8 +1,10 @@
 """The gateway as a process: it starts, stops and dies without losing what it has acknowledged."""
 
+import gc
 import json
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +15,7 @@ import httpx
 import pytest
 
 import amv
+from amv.server import run
 from amv.server.access import Keys, Level, pepper_beside
 from amv.stores.sqlite import SqliteStore
 from tests.server.conftest import EMBEDDER, WAIT_S, Process, Start, client_of
@@ -124,6 +127,16 @@ def test_an_address_that_is_taken_is_told(start: Start) -> None:
 
         assert refused.end() == 1
     assert "can't listen on 127.0.0.1" in "".join(refused.said)
+
+
+def test_serving_leaves_the_interpreter_as_it_was() -> None:
+    """Who serves from a program of their own has other uses for it, too."""
+    before = sys.getswitchinterval(), gc.get_threshold()
+    with run.process_tuned():
+        assert sys.getswitchinterval() == pytest.approx(run.SWITCH_S)
+        assert gc.get_threshold() == run.GC_THRESHOLDS
+
+    assert (sys.getswitchinterval(), gc.get_threshold()) == before
 
 
 def test_the_log_is_json_without_contents(start: Start) -> None:

@@ -32,7 +32,7 @@ from amv.memory.item import (
 )
 from amv.memory.life import NewItem
 from amv.memory.ports import PASSAGES_MAX, Embedder, Floats, Vectors
-from amv.memory.search import Query
+from amv.memory.query import Query
 from amv.memory.settings import MemorySettings
 from amv.memory.transfer import Restored
 

@@ -28,6 +28,7 @@ from amv.memory.item import (
     utc,
 )
 from amv.memory.ports import Embedder, Event, NamespaceRow, Store
+from amv.memory.query import Found, Outcome, Query
 from amv.memory.results import (
     Context,
     HistoryEntry,
@@ -45,7 +46,7 @@ from amv.memory.value import EventKind
 CONTEXT_CANDIDATES = 48
 """How many hits `context` tries to pack."""
 
-_NOTHING = searching.Outcome([], Scanned(), "", cold_probed=False)
+_NOTHING = Outcome([], Scanned(), "", cold_probed=False)
 
 
 class MemoryReading:
@@ -216,7 +217,7 @@ class MemoryReading:
         filter: Mapping[str, object] | None = None,
         as_of: object = None,
         cold: bool | None = None,
-    ) -> searching.Found:
+    ) -> Found:
         """Do what `search` does; return cards, for whoever shows them in another form."""
         request = self._intake.check_query(
             query,
@@ -229,9 +230,7 @@ class MemoryReading:
         )
         return self._run(check_namespace(namespace), request)
 
-    def _run(
-        self, name: Namespace, request: searching.Query | None, *, is_shown: bool = True
-    ) -> searching.Found:
+    def _run(self, name: Namespace, request: Query | None, *, is_shown: bool = True) -> Found:
         """Run a checked search; log its hits as exposed if they are shown to the caller."""
         view = self._views.of(name)
         with view.lock, self._store.read() as reader:
@@ -239,7 +238,7 @@ class MemoryReading:
             if ns is None:
                 self._views.drop(name)  # nothing of a forgotten one stays in RAM
             if ns is None or request is None:
-                return searching.Found(name, _NOTHING)
+                return Found(name, _NOTHING)
             now_s = request.now_s
             is_behind = view.ns_id != ns.ns_id or view.version != ns.version
             if is_behind:
@@ -257,7 +256,7 @@ class MemoryReading:
         if is_shown:
             exposed = EventKind.EXPOSED
             self._store.log([Event(ns.ns_id, m.card.row.key, exposed, now_s) for m in out.matches])
-        return searching.Found(name, out)
+        return Found(name, out)
 
     def context(
         self,

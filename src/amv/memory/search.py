@@ -22,12 +22,12 @@ from amv.memory import lexical
 from amv.memory.card import Card, values_of
 from amv.memory.cells import code_similarities, rotate
 from amv.memory.edit import indexed_text, model_of
-from amv.memory.facts import ENDS, values
-from amv.memory.filters import Node, matches
+from amv.memory.filters import matches
 from amv.memory.hot import View
-from amv.memory.item import Namespace
 from amv.memory.ports import PASSAGES_MAX, Floats, Ids, NamespaceRow, Reader, Vectors, owners
+from amv.memory.query import Match, Outcome, Query
 from amv.memory.ranking import fuse
+from amv.memory.resident import run_resident
 from amv.memory.results import Scanned
 from amv.memory.settings import MemorySettings
 
@@ -36,48 +36,6 @@ LEXICAL_VECTORS = 64
 
 HEAD = 512
 """Of what was scored, this many (and 8 k) are looked through first."""
-
-
-_NO_WORDS = np.zeros(1, dtype=np.float32)
-
-
-class Query(NamedTuple):
-    """One checked request.  *vector* has shape (d,), *terms* are stemmed and may be none."""
-
-    vector: Floats
-    terms: list[str]
-    k: int
-    node: Node | None
-    at_s: float
-    now_s: float
-    cold: bool | None
-
-
-class Match(NamedTuple):
-    """An item found, before it becomes a `Hit`."""
-
-    card: Card
-    similarity: float
-    lexical: float
-    rank: float
-    value: float
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What `run` found: matches best first, counts, and why fewer than k, if so."""
-
-    matches: list[Match]
-    scanned: Scanned
-    reason: str
-    cold_probed: bool
-
-
-class Found(NamedTuple):
-    """What a search found in a namespace."""
-
-    namespace: Namespace
-    outcome: Outcome
 
 
 @dataclass(slots=True)
@@ -131,7 +89,7 @@ def run(
 ) -> Outcome:
     """Run *query* against one namespace; the caller holds the view's lock."""
     if view.is_whole and not query.terms and query.node is None and query.at_s >= query.now_s:
-        outcome = _resident(reader, view, row, query, settings)
+        outcome = run_resident(reader, view, row, query, settings)
         if outcome is not None:
             return outcome
     scan = _Scan(reader, view, row, query, settings)
@@ -153,58 +111,6 @@ def run(
         scan.reasons.append("the candidate budget ended before k live items were found")
     scanned = Scanned(hot=scan.hot, warm=scan.warm, cold=scan.cold, postings=scan.postings)
     return Outcome(found[: query.k], scanned, "; ".join(scan.reasons), scan.cold_probed)
-
-
-def _resident(
-    reader: Reader, view: View, row: NamespaceRow, query: Query, settings: MemorySettings
-) -> Outcome | None:
-    """Search by vector alone where all vectors are in RAM, which most searches of agents do.
-
-    None where that is not the whole story: among the best are several passages
-    of one item, or items not valid yet or past their time, more vectors are
-    equally similar than are looked at, or more wait than may be scanned.
-
-    The scan has just emptied the processor's caches, so that each further step
-    costs more than it looks: they are few.
-    """
-    block, k, budget = view.pending, query.k, settings.budget
-    pool = k + max(16, k)
-    n = len(block)
-    scanned_warm = max(0, n - budget.hot) + min(n, pool)
-    if scanned_warm > budget.warm:
-        return None
-    rough = block.scan(query.vector, n)
-    if n > pool:
-        # The first of the best is the least similar one.
-        best = np.argpartition(rough, n - pool)[n - pool :]
-        if np.count_nonzero(rough >= rough[best[0]]) > pool:
-            return None
-    else:
-        best = np.arange(n)
-    exact = block.exact(best, query.vector)
-    keys = owners(block.ids[best])
-    facts = view.facts(reader, best, query.at_s)
-    if facts is None or len(set(keys.tolist())) < len(keys):
-        return None
-    shown = facts[:, ENDS] > query.at_s
-    if not shown.all():
-        rest = view.cards(reader, keys[~shown].tolist()).values()
-        if n > pool or any(card.is_visible(query.at_s, query.now_s) for card in rest):
-            return None
-        keys, exact, facts = keys[shown], exact[shown], facts[shown]
-    worth = values(facts, query.now_s, model_of(row, settings.value_model))
-    ranks = fuse(exact, _NO_WORDS, np.asarray(worth, dtype=np.float32), settings.weights)
-    order = np.lexsort((-keys, -ranks))[:k]
-    cards = view.cards(reader, keys[order].tolist()).values()
-    similar, ranked = exact[order].tolist(), ranks[order].tolist()
-    matches = [
-        Match(card, similarity, 0.0, rank, worth[place])
-        for card, similarity, rank, place in zip(
-            cards, similar, ranked, order.tolist(), strict=True
-        )
-    ]
-    scanned = Scanned(hot=min(n, budget.hot), warm=scanned_warm)
-    return Outcome(matches, scanned, "", cold_probed=False)
 
 
 def _selected_keys(scan: _Scan) -> list[int] | None:

@@ -34,9 +34,9 @@ from amv.memory.item import (
     check_namespace,
 )
 from amv.memory.ports import PASSAGES_MAX, NamespaceRow, Vectors, Writer
+from amv.memory.query import Found, Query
 from amv.memory.reading import MemoryReading
 from amv.memory.results import Activity, ForgetReceipt, SweepReport
-from amv.memory.search import Found, Query
 
 ADD_CHUNK = 4096
 """How many items of a bulk add share a transaction."""

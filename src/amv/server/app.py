@@ -22,6 +22,7 @@ from starlette.routing import Route as StarletteRoute
 
 from amv.config import ServerSettings
 from amv.errors import AmvError, InvalidInput
+from amv.memory.item import Namespace
 from amv.memory.service import MemoryService
 from amv.server import api, openapi, request, wire
 from amv.server.access import Forbidden, Gatekeeper
@@ -81,10 +82,12 @@ class Endpoint:
 
     async def _done(self, call: api.Call, large: bytes | None, deadline_s: float) -> bytes:
         lanes, work = self._gateway.lanes, partial(self._work, call, large)
-        if self.route.handler is api.search and large is None and _is_resident(call):
+        is_search = self.route.handler is api.search and large is None
+        name = _by_vector_alone(call) if is_search else None
+        if name is not None and call.memory.is_resident(name):
             await lanes.turn()
             # Once more: what began to index meanwhile would hold up the event loop.
-            if _is_resident(call):
+            if call.memory.is_resident(name):
                 return begun(work, deadline_s)
         lane = lanes.write if self.route.writes else lanes.read
         return await lane.run(work, deadline_s)
@@ -112,14 +115,14 @@ class Endpoint:
         return body
 
 
-def _is_resident(call: api.Call) -> bool:
-    """Return whether a search needs nothing but memory: a vector, in a namespace held there."""
+def _by_vector_alone(call: api.Call) -> Namespace | None:
+    """Return where to search, if that needs nothing but vectors and may all be in memory."""
     body = call.body
     if body.vector is None or body.query is not None:
-        return False
+        return None
     if body.as_of is not None or body.filter is not None:
-        return False
-    return call.memory.is_resident(call.one_namespace(body.namespace))
+        return None
+    return call.one_namespace(body.namespace)
 
 
 def failed(error: Exception, scope: Scope) -> Reply:

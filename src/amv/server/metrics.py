@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from amv.memory.service import MemoryService
 from amv.memory.tiers import Tier
-from amv.server import wire
+from amv.server.found import FoundOut
 
 FRESH_S = 5.0
 _LATENCIES_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -81,7 +81,7 @@ class Metrics(Collector):
 
     def note_result(self, found: object) -> None:
         """Count what a search did."""
-        if isinstance(found, wire.FoundOut):
+        if isinstance(found, FoundOut):
             with self._lock:
                 for part, counted in self._scanned.items():
                     counted.observe(getattr(found.scanned, part))

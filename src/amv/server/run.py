@@ -49,14 +49,14 @@ def serve(
         check_bind(server, has_keys=keeper.has_keys())
         gateway = Gateway(memory, keeper, server)
         try:
-            with _process_tuned():
+            with process_tuned():
                 Listener(gateway, server, ready).listen()
         finally:
             gateway.close()
 
 
 @contextmanager
-def _process_tuned() -> Iterator[None]:
+def process_tuned() -> Iterator[None]:
     """Have the interpreter serve many short requests rather than one long program."""
     switch_s, thresholds = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(SWITCH_S)
