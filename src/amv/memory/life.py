@@ -357,11 +357,13 @@ def after_events(state: State, events: Sequence[Event], model: ValueModel) -> St
     """Return a state after events, in order; what is not yet valid only counts them."""
     key, exposed, contributed = state.value_key, state.exposed_count, state.contributed_count
     is_begun = state.protection is not Protection.NOT_YET_VALID
-    for event in events:
+    for _, _, kind, at_s in events:
         if is_begun:
-            key = apply_event(key, event.at_s, event.kind, model)
-        exposed += event.kind is EventKind.EXPOSED
-        contributed += event.kind is EventKind.CONTRIBUTED
+            key = apply_event(key, at_s, kind, model)
+        if kind is EventKind.EXPOSED:
+            exposed += 1
+        elif kind is EventKind.CONTRIBUTED:
+            contributed += 1
     return State(
         tier=state.tier,
         protection=state.protection,

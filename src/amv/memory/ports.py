@@ -397,9 +397,9 @@ class Store(Protocol):
         """Append value events to the log of this process, off the request path."""
 
     def fold(self, apply: Callable[[Writer, Sequence[Event]], None]) -> int:
-        """Apply logged events, each exactly once, in order; return how many were folded.
+        """Apply logged events, each exactly once; return how many were folded.
 
-        Takes up logs of processes that are gone.
+        Those of one namespace come in order.  Takes up logs of processes that are gone.
         """
 
     def unfolded(self) -> int:

@@ -43,7 +43,7 @@ RECORD_BYTES = _RECORD.size
 
 FLUSH_EVERY_S = 0.25
 BATCH_MAX = 4096
-WINDOW_MAX = 16 * BATCH_MAX
+WINDOW_MAX = 64 * BATCH_MAX
 
 #: This many events (64 KB) are written at once; ten times as many are kept when writing fails.
 _FLUSH_EVENTS = 2048
@@ -357,7 +357,8 @@ class _Window:
         self._descriptor = descriptor
         self._size = size
         self._start = -1
-        self._records: list[bytes] = []
+        self._data = b""
+        self._order: list[int] = []
 
     def batch(self, offset: int) -> list[bytes]:
         """Return at most BATCH_MAX records of one window, of which *offset* bytes are folded."""
@@ -368,13 +369,15 @@ class _Window:
         if self._start != place - within:
             self._start = place - within
             self._read()
-        return self._records[within : within + BATCH_MAX]
+        return [
+            self._data[i * RECORD_BYTES : (i + 1) * RECORD_BYTES]
+            for i in self._order[within : within + BATCH_MAX]
+        ]
 
     def _read(self) -> None:
         start = self._start * RECORD_BYTES
         length = min(self._size - start, WINDOW_MAX * RECORD_BYTES)
-        data = os.pread(self._descriptor, length, start)
+        self._data = os.pread(self._descriptor, length, start)
         # Records begin with the namespace.
-        words = np.frombuffer(data, "<u8").reshape(-1, RECORD_BYTES // 8)
-        order = np.argsort(words[:, 0], kind="stable").tolist()
-        self._records = [data[i * RECORD_BYTES : (i + 1) * RECORD_BYTES] for i in order]
+        words = np.frombuffer(self._data, "<u8").reshape(-1, RECORD_BYTES // 8)
+        self._order = np.argsort(words[:, 0], kind="stable").tolist()
