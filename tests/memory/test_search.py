@@ -375,6 +375,28 @@ def test_where_the_short_way_ends_the_long_one_is_gone(
     assert is_within(short, settings.budget)
 
 
+@pytest.mark.parametrize("others", [5, 60])
+@pytest.mark.parametrize("begins", [False, True])
+def test_what_is_over_or_has_begun_unswept_is_told_apart(
+    monkeypatch: pytest.MonkeyPatch, others: int, begins: bool
+) -> None:
+    """By the row: of few items the short way leaves out what is over, and goes on."""
+    world = World(MemoryStore(), NO_CELLS)
+    query = clustered(27, 1, 1)[0]
+    moment = {"valid_from" if begins else "expires_at": world.clock() + 5.0}
+    (late,) = world.memory.add_many(
+        [{"content": "late", "namespace": ALICE, "vector": query, **moment}]
+    )
+    add_vectors(world, clustered(28, others, 9))
+    world.clock.advance(10.0)
+
+    short, general, went = outcomes(world, monkeypatch, vector=query, k=10)
+
+    assert went is (others == 5 and not begins)
+    assert_same(short, general)
+    assert (late.id in [hit.item.id for hit in short.hits]) is begins
+
+
 def _without_the_first(view: View, reader: Reader, keys: list[int]) -> dict[int, Card]:
     """Return cards, as of a store that lost the first row of all."""
     return {key: card_of(row) for key, row in reader.rows(keys).items() if key != keys[0]}
