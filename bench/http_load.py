@@ -67,7 +67,7 @@ class _Connection(asyncio.Protocol):
         self._load.is_free(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._load.lost += 1
+        self._load.is_lost(self)
 
 
 class _Load:
@@ -103,6 +103,12 @@ class _Load:
             connection.send(*self._next(), time.perf_counter())
         else:
             self._free.append(connection)
+
+    def is_lost(self, connection: _Connection) -> None:
+        """Use a connection no more: a server closes one that was idle for long."""
+        self.lost += 1
+        if connection in self._free:
+            self._free.remove(connection)
 
     def arrive(self, due_s: float) -> None:
         """Send a request, or have it wait for a connection."""

@@ -340,6 +340,7 @@ def calls(memory: Memory) -> dict[str, Callable[[], object]]:
         "activity": lambda: memory.activity(),
         "context": lambda: memory.context("x", namespace=NS),
         "export_items": lambda: list(memory.export_items()),
+        "find": lambda: memory.find("x", namespace=NS),
         "find_claim": lambda: memory.find_claim(NS, "a", "b"),
         "flush": lambda: memory.flush(),
         "forget": lambda: memory.forget("x"),

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from amv.errors import StoreError
 from amv.memory.cells import CentroidIndex, unit
 from amv.memory.hot import (
-    TRIM_EVERY,
     Block,
     IndexDamaged,
     View,
@@ -301,14 +300,14 @@ def test_a_view_reads_rows_once_and_keeps_only_so_many() -> None:
     view, rows = View(8, 8), Rows()
     view.ns_id = 1
     reader = cast(Reader, rows)
-    view.rows(reader, [1, 2])
-    view.rows(reader, [2, 3])
+    view.cards(reader, [1, 2])
+    view.cards(reader, [2, 3])
     assert rows.asked == [3]
 
     many = list(range(1, 5001))
-    assert list(view.rows(reader, many)) == many
+    assert list(view.cards(reader, many)) == many
 
-    assert view.rows(reader, [5000, 1, 10_000])[1].id == "i1"
+    assert view.cards(reader, [5000, 1, 10_000])[1].row.id == "i1"
     assert rows.asked == [1, 10_000]
 
 
@@ -317,7 +316,7 @@ def test_a_view_shows_no_row_of_another_namespace() -> None:
     view = View(8, 8)
     view.ns_id = 1
 
-    assert list(view.rows(cast(Reader, Rows()), [1, 20_000])) == [1]
+    assert list(view.cards(cast(Reader, Rows()), [1, 20_000])) == [1]
 
 
 def test_cells_that_are_gone_are_left_out() -> None:
@@ -432,9 +431,11 @@ class Sized(View):
         super().__init__(8, 8)
         self._size_bytes = size_bytes
         self.trimmed_to: list[int] = []
+        self.measured = 0
 
     @property
     def size_bytes(self) -> int:
+        self.measured += 1
         return self._size_bytes
 
     def trim_cells(self, bytes_max: int) -> None:
@@ -467,10 +468,11 @@ def test_a_namespace_has_one_view() -> None:
 
 
 def test_the_views_used_longest_ago_go_first() -> None:
-    views, _ = views_of_sizes(100, a=40, b=40, c=40)
+    views, made = views_of_sizes(100, a=40, b=40, c=40)
     views.of(("a",))
 
-    views.trim(at_once=True)
+    for name in made:
+        views.trim(name)
 
     assert kept(views) == [("c",), ("a",)]
 
@@ -478,36 +480,46 @@ def test_the_views_used_longest_ago_go_first() -> None:
 def test_views_that_fit_stay() -> None:
     views, made = views_of_sizes(100, a=50, b=50)
 
-    views.trim(at_once=True)
+    for name in (*made, *made):
+        views.trim(name)
 
     assert kept(views) == [("a",), ("b",)]
     assert [view.trimmed_to for view in made.values()] == [[], []]
+
+
+def test_what_is_gone_takes_no_room() -> None:
+    """Dropped or trimmed away, it must not be counted for ever."""
+    views, made = views_of_sizes(100, a=60, b=40, c=60)
+    for name in list(made)[:2]:
+        views.trim(name)
+    views.drop(("a",))
+
+    views.trim(("c",))
+
+    assert kept(views) == [("b",), ("c",)]
 
 
 def test_the_last_view_keeps_its_vectors_and_gives_up_cells() -> None:
     """It is in use; under its lock, since a search may be reading those cells."""
     views, made = views_of_sizes(100, a=500, b=500)
 
-    views.trim(at_once=True)
+    views.trim(("b",))
 
     assert kept(views) == [("b",)]
     assert made["b",].trimmed_to == [25]
 
 
-def test_looking_at_all_views_is_not_the_price_of_every_search() -> None:
-    """With ten thousand namespaces in use it would be most of it."""
-    views, _ = views_of_sizes(100, a=500, b=500)
+def test_only_the_view_that_was_used_is_measured() -> None:
+    """With ten thousand namespaces in use, adding up all would be most of a search."""
+    views, made = views_of_sizes(100, a=1, b=1)
 
-    for _ in range(TRIM_EVERY - 1):
-        views.trim(at_once=False)
-        assert len(kept(views)) == 2
-    views.trim(at_once=False)
+    views.trim(("a",))
 
-    assert len(kept(views)) == 1
+    assert [view.measured for view in made.values()] == [1, 0]
 
 
 def test_no_views_are_fine() -> None:
-    Views(lambda: View(8, 8), 0).trim(at_once=True)
+    Views(lambda: View(8, 8), 0).trim(("absent",))
 
 
 # ---------------------------------------------------------------- what is in RAM as a whole

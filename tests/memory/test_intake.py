@@ -604,6 +604,7 @@ def test_a_status_can_be_told_by_its_name(world: World) -> None:
 CALLS: dict[str, Callable[[MemoryService], object]] = {
     "add": lambda m: m.add("x", namespace=ALICE),
     "search": lambda m: m.search("x", namespace=ALICE),
+    "find": lambda m: m.find("x", namespace=ALICE),
     "search for nothing": lambda m: m.search("", namespace=ALICE),
     "context": lambda m: m.context("x", namespace=ALICE),
     "get": lambda m: m.get("i1"),

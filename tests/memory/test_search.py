@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from amv.embedders.hashing import Hashing
 from amv.memory import lexical, search
+from amv.memory.card import Card, card_of
 from amv.memory.cells import rotate, unit
 from amv.memory.hot import View
-from amv.memory.item import Claim, Item, Row
+from amv.memory.item import Claim, Item
 from amv.memory.ports import Floats, Reader, Store
 from amv.memory.ranking import RankWeights
+from amv.memory.resident import run_resident
 from amv.memory.results import SearchResult
 from amv.memory.settings import Budget, CellSettings
 from amv.stores.memory import MemoryStore
@@ -246,16 +248,16 @@ def outcomes(
     world: World, monkeypatch: pytest.MonkeyPatch, **asked: Any
 ) -> tuple[SearchResult, SearchResult, bool]:
     """Return what a search finds with and without its short way, and if that was gone."""
-    took, short_way = [], search._resident
+    took, short_way = [], run_resident
 
-    def noted(scan: Any) -> Any:
-        took.append(short_way(scan))
+    def noted(*given: Any) -> Any:
+        took.append(short_way(*given))
         return took[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(search, "_resident", noted)
+        patch.setattr(search, "run_resident", noted)
         short = world.memory.search(namespace=ALICE, **asked)
-        patch.setattr(search, "_resident", lambda scan: None)
+        patch.setattr(search, "run_resident", lambda *given: None)
         general = world.memory.search(namespace=ALICE, **asked)
     return short, general, took[0] is not None
 
@@ -363,7 +365,7 @@ def test_where_the_short_way_ends_the_long_one_is_gone(
     add_vectors(world, clustered(24, 500, 9))
     world.clock.advance(1.0)
     if why == "damaged":
-        monkeypatch.setattr(View, "rows", _without_the_first)
+        monkeypatch.setattr(View, "cards", _without_the_first)
 
     short, general, went = outcomes(world, monkeypatch, vector=query, k=10)
 
@@ -373,9 +375,31 @@ def test_where_the_short_way_ends_the_long_one_is_gone(
     assert is_within(short, settings.budget)
 
 
-def _without_the_first(view: View, reader: Reader, keys: list[int]) -> dict[int, Row]:
-    """Return rows, as a store does that lost the first one of all."""
-    return {key: row for key, row in reader.rows(keys).items() if key != keys[0]}
+@pytest.mark.parametrize("others", [5, 60])
+@pytest.mark.parametrize("begins", [False, True])
+def test_what_is_over_or_has_begun_unswept_is_told_apart(
+    monkeypatch: pytest.MonkeyPatch, others: int, begins: bool
+) -> None:
+    """By the row: of few items the short way leaves out what is over, and goes on."""
+    world = World(MemoryStore(), NO_CELLS)
+    query = clustered(27, 1, 1)[0]
+    moment = {"valid_from" if begins else "expires_at": world.clock() + 5.0}
+    (late,) = world.memory.add_many(
+        [{"content": "late", "namespace": ALICE, "vector": query, **moment}]
+    )
+    add_vectors(world, clustered(28, others, 9))
+    world.clock.advance(10.0)
+
+    short, general, went = outcomes(world, monkeypatch, vector=query, k=10)
+
+    assert went is (others == 5 and not begins)
+    assert_same(short, general)
+    assert (late.id in [hit.item.id for hit in short.hits]) is begins
+
+
+def _without_the_first(view: View, reader: Reader, keys: list[int]) -> dict[int, Card]:
+    """Return cards, as of a store that lost the first row of all."""
+    return {key: card_of(row) for key, row in reader.rows(keys).items() if key != keys[0]}
 
 
 def test_no_share_of_the_budget_is_exceeded_on_the_short_way(

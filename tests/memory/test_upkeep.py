@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import apsw
 import numpy as np
@@ -33,6 +34,7 @@ from amv.memory.settings import CellSettings
 from amv.memory.tiers import Tier
 from amv.memory.value import PRESETS, EventKind, apply_event, value_at, value_key
 from amv.stores.memory import MemoryStore
+from amv.stores.memory.writer import MemoryWriter
 from amv.stores.sqlite import SqliteStore
 from tests.memory.worlds import (
     ALICE,
@@ -81,6 +83,50 @@ def test_events_count_in_their_order_at_their_time(events: list[tuple[EventKind,
     assert kept.exposed_count == kinds.count(EventKind.EXPOSED)
     assert kept.contributed_count == kinds.count(EventKind.CONTRIBUTED)
     assert world.memory.flush() == 0
+
+
+def test_a_fold_reads_states_and_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a namespace, whatever happened there; contents are what takes long to read."""
+    world = World(MemoryStore())
+    names = (ALICE, BOB)
+    items = {name: [world.add(f"x{i}", namespace=name) for i in range(5)] for name in names}
+    for _ in range(3):
+        for name in names:
+            world.memory.reinforce([item.id for item in items[name]], namespace=name)
+    calls: list[tuple[str, int]] = []
+    for method in ("rows", "states", "put_states", "put_namespace", "log_change"):
+        whole = getattr(MemoryWriter, method)
+
+        def noted(
+            writer: MemoryWriter, *given: Any, method: str = method, whole: Any = whole
+        ) -> Any:
+            calls.append((method, len(given[-1]) if "states" in method else 1))
+            return whole(writer, *given)
+
+        monkeypatch.setattr(MemoryWriter, method, noted)
+
+    assert world.memory.flush() == 30
+
+    of_one = [("states", 5), ("put_states", 5), ("put_namespace", 1), ("log_change", 1)]
+    assert calls == of_one * 2
+
+
+def test_a_row_in_ram_outlives_a_fold(world: World) -> None:
+    """What it says is shown as it is by then, and not one row is read again."""
+    world.fill(30)
+    query = np.ones(DIMENSION, dtype=np.float32)
+    ways: list[dict[str, Any]] = [{"vector": query}, {"query": "thing1"}]
+    for way in ways:
+        world.memory.search(namespace=ALICE, k=5, **way)
+    world.memory.flush()
+    read = world.memory.activity().rows_read
+
+    hits = [hit for way in ways for hit in world.memory.search(namespace=ALICE, k=5, **way).hits]
+
+    assert world.memory.activity().rows_read == read
+    for hit in hits:
+        assert hit.item == world.memory.get(hit.item.id)
+        assert hit.item.exposed_count > 0
 
 
 def test_exposure_alone_never_makes_an_item_hot(world: World) -> None:

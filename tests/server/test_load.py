@@ -18,7 +18,7 @@ import pytest
 
 from amv.config import ServerSettings
 from amv.memory.item import Item
-from amv.memory.results import SearchResult
+from amv.memory.query import Found
 from amv.server.app import Gateway
 from amv.server.replies import Send
 from amv.server.request import Receive, Scope
@@ -206,14 +206,14 @@ def test_a_search_that_would_hold_up_the_event_loop_goes_elsewhere(
     """Where indexing began between its arrival and its turn."""
     add_item(served.http(), ["a"])
     answers, threads = iter([True, False]), list[str]()
-    search = served.memory.search
+    find = served.memory.find
 
-    def noted(*given: Any, **how: Any) -> SearchResult:
+    def noted(*given: Any, **how: Any) -> Found:
         threads.append(threading.current_thread().name)
-        return search(*given, **how)
+        return find(*given, **how)
 
     monkeypatch.setattr(served.memory, "is_resident", lambda _: next(answers))
-    monkeypatch.setattr(served.memory, "search", noted)
+    monkeypatch.setattr(served.memory, "find", noted)
     body = {"namespace": ["a"], "vector": [1.0] * 64}
 
     assert served.http().post("/v1/search", json=body).status_code == 200
@@ -312,14 +312,14 @@ def test_health_waits_for_what_came_before_it_only(
     body = {"namespace": ["a"], "vector": [1.0] * 64, "k": 50}
     served.http().post("/v1/search", json=body)
     begun, waited_for, over = count(), list[int](), threading.Event()
-    search, gateway = served.memory.search, Gateway.__call__
+    find, gateway = served.memory.find, Gateway.__call__
     asked = 0
 
-    def counted(*given: Any, **how: Any) -> SearchResult:
+    def counted(*given: Any, **how: Any) -> Found:
         nonlocal asked
         asked = next(begun)
         assert threading.current_thread().name == "gateway"
-        return search(*given, **how)
+        return find(*given, **how)
 
     async def noted(self: Gateway, scope: Scope, receive: Receive, send: Send) -> None:
         before = asked
@@ -333,7 +333,7 @@ def test_health_waits_for_what_came_before_it_only(
                 assert http.post("/v1/search", json=body).status_code == 200
         return 1
 
-    monkeypatch.setattr(served.memory, "search", counted)
+    monkeypatch.setattr(served.memory, "find", counted)
     monkeypatch.setattr(Gateway, "__call__", noted)
     with ThreadPoolExecutor(clients) as pool:
         searching = [pool.submit(keep_searching) for _ in range(clients)]

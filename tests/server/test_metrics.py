@@ -87,6 +87,24 @@ def test_searches_and_totals_are_counted(served: Running) -> None:
     assert ("amv_sweep_visited_total", frozenset()) in found
 
 
+def test_buckets_hold_all_up_to_their_bound(served: Running) -> None:
+    """As Prometheus has it: each counts those below it, too, and the last one all."""
+    http = served.http()
+    for number in range(17):
+        add_item(http, ["a"], f"i{number}")
+    for _ in range(2):
+        http.post("/v1/search", json={"query": "Rome", "namespace": ["a"]})
+    found = samples(http)
+    hot = {
+        bound: of(found, "amv_search_scanned_bucket", part="hot", le=bound)
+        for bound in ("0.0", "16.0", "64.0", "8192.0", "+Inf")
+    }
+
+    assert hot == {"0.0": 0.0, "16.0": 0.0, "64.0": 2.0, "8192.0": 2.0, "+Inf": 2.0}
+    assert of(found, "amv_search_scanned_sum", part="hot") == 34.0
+    assert of(found, "amv_search_incomplete_total") == 0.0
+
+
 def test_totals_are_looked_up_only_now_and_then(
     served: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def store(path: Path, damage: str) -> Iterator[SqliteStore]:
         ("item SET status = -1", "items", lambda r: r.rows(KEYS)),
         ("item SET subject = ''", "items", lambda r: r.claim_rows(1, "", "a")),
         ("item_state SET protection = 99", "items", lambda r: r.rows(KEYS)),
+        ("item_state SET protection = 99", "items", lambda r: r.states(1, KEYS)),
         ("history SET claim = '[1]'", "entries of histories", lambda r: r.history(1)),
         ("namespace SET name = ns_id", "namespaces", lambda r: r.namespace_by_id(1)),
         (

@@ -15,6 +15,7 @@ from amv.errors import StoreClosed, StoreUnavailable
 from amv.memory.ports import Event, Writer
 from amv.memory.value import EventKind
 from amv.stores.sqlite import SqliteStore
+from amv.stores.sqlite import events as sqlite_events
 from amv.stores.sqlite.events import BATCH_MAX, FLUSH_EVERY_S, RECORD_BYTES
 
 LIVING = (
@@ -24,6 +25,10 @@ LIVING = (
     "store.log([Event(1, key, EventKind.EXPOSED, 0.5) for key in range(int(sys.argv[2]))])\n"
     "time.sleep(float(sys.argv[3]))\n"
 )
+
+
+class Crash(BaseException):
+    """Stands for the process dying at this point."""
 
 
 def event(number: int) -> Event:
@@ -68,6 +73,61 @@ def test_events_are_folded_once_in_order_in_bounded_batches(store: SqliteStore, 
     assert max(counted.batches) <= BATCH_MAX
     assert store.fold(counted) == 0
     assert logs(path) == []
+
+
+def test_a_batch_holds_the_events_of_few_namespaces(store: SqliteStore) -> None:
+    """In the order of arrival each batch would write to every namespace in use."""
+    events = [Event(1 + i % 8, i, EventKind.EXPOSED, float(i)) for i in range(2 * BATCH_MAX)]
+    batches: list[Sequence[Event]] = []
+    store.log(events)
+
+    store.fold(lambda writer, some: batches.append(some))
+
+    assert [{event.ns_id for event in batch} for batch in batches] == [{1, 2, 3, 4}, {5, 6, 7, 8}]
+    assert [event for batch in batches for event in batch] == sorted(events, key=lambda e: e.ns_id)
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3, 4, 5])
+def test_a_fold_goes_on_where_it_failed(
+    store: SqliteStore, failing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over several windows, whose events come in another order than they were logged in."""
+    monkeypatch.setattr(sqlite_events, "BATCH_MAX", 10)
+    monkeypatch.setattr(sqlite_events, "WINDOW_MAX", 20)
+    logged = [Event(1 + i * 7 % 5, i, EventKind.EXPOSED, float(i)) for i in range(47)]
+    seen: list[list[Event]] = []
+
+    def fails_once(writer: Writer, batch: Sequence[Event]) -> None:
+        seen.append(list(batch))
+        if len(seen) == failing:
+            seen[-1] = []
+            raise Crash
+
+    store.log(logged)
+    with pytest.raises(Crash):
+        store.fold(fails_once)
+    store.fold(fails_once)
+
+    folded = [event for batch in seen for event in batch]
+    assert sorted(folded) == sorted(logged)
+    for ns_id in range(1, 6):
+        mine = [event for event in folded if event.ns_id == ns_id]
+        assert mine == [event for event in logged if event.ns_id == ns_id]
+
+
+@pytest.mark.parametrize(("count", "is_synced"), [(BATCH_MAX, False), (BATCH_MAX + 1, True)])
+def test_a_log_of_several_batches_is_on_the_disk_before_it_is_folded(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, count: int, is_synced: bool
+) -> None:
+    """How far it was folded says nothing of a log that lost its end."""
+    synced: list[int] = []
+    by_then: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    store.log([event(i) for i in range(count)])
+
+    store.fold(lambda writer, some: by_then.append(len(synced)))
+
+    assert by_then[0] == int(is_synced)
 
 
 def test_events_reach_the_log_soon_without_being_asked(store: SqliteStore, path: Path) -> None:
@@ -169,10 +229,6 @@ def test_a_damaged_record_is_skipped_and_counted(store: SqliteStore, path: Path)
     assert store.fold(counted) == 3
     assert counted.seen == [event(0), event(2), event(4)]
     assert store.corrupt_events == 2
-
-
-class Crash(BaseException):
-    """Stands for the process dying at this point."""
 
 
 def test_a_fold_that_fails_is_repeated_without_counting_twice(

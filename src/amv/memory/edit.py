@@ -5,7 +5,7 @@ an `Edit`, which collects what caches must know and closes with one new version
 of the namespace.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -146,6 +146,26 @@ class Edit:
         if self.settings.evict:
             return crossing_s(state.value_key, self.model.evict_below, self.model)
         return None
+
+    def wake_for_states(self, states: Iterable[State]) -> None:
+        """Note when the first of many live items, whose values changed, has to move.
+
+        Of those in one tier, the one of the lowest value leaves it below first, and if
+        any has left it above by now, so has the one of the highest.
+        """
+        ends: dict[Tier, tuple[State, State]] = {}
+        for state in states:
+            if state.protection is Protection.NONE:
+                low, high = ends.get(state.tier, (state, state))
+                if state.value_key < low.value_key:
+                    ends[state.tier] = state, high
+                elif state.value_key >= high.value_key:
+                    ends[state.tier] = low, state
+        for low, high in ends.values():
+            if self.is_misplaced(low) or self.is_misplaced(high):
+                self.wake_at(self.now_s)
+            else:
+                self.wake_at(self.next_crossing_s(low))
 
     def is_misplaced(self, state: State) -> bool:
         """Return whether an unprotected item's value has left the band of its tier."""

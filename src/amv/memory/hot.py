@@ -1,11 +1,11 @@
 """What of a namespace is kept in RAM, and how it follows the store.
 
 A `View` holds the vectors of the hot items, the vectors that are in no cell
-yet, the centroid index and the cells and rows last used.  It is built at first
-use and then follows the namespace's change log: a search compares one version
-number and reads only what changed since, whoever changed it, this process or
-another.  Views are dropped, least recently used first, when together they
-outgrow their share of memory.
+yet, the centroid index, the cells last used and a card of each item last read.
+It is built at first use and then follows the namespace's change log: a search
+compares one version number and reads only what changed since, whoever changed
+it, this process or another.  Views are dropped, least recently used first, when
+together they outgrow their share of memory.
 """
 
 import threading
@@ -18,8 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from amv.errors import StoreError
+from amv.memory.card import Card, card_of
 from amv.memory.cells import CentroidIndex, code_width
-from amv.memory.item import Namespace, Row
+from amv.memory.facts import ENDS, Columns, Facts
+from amv.memory.item import Namespace
 from amv.memory.ports import (
     PENDING,
     Change,
@@ -32,11 +34,8 @@ from amv.memory.ports import (
     owners,
 )
 
-_ROWS_MAX = 4096
+_CARDS_MAX = 4096
 _BLOCK_MIN = 64
-
-TRIM_EVERY = 64
-"""How many searches may pass between two looks at the memory views take."""
 
 
 class IndexDamaged(StoreError):
@@ -196,14 +195,16 @@ class View:
         self._check = check
         self._cells: OrderedDict[int, Members] = OrderedDict()
         self._cells_bytes = 0
-        self._rows: OrderedDict[int, Row] = OrderedDict()
+        self._cards: OrderedDict[int, Card] = OrderedDict()
+        self._facts = Facts()
         self._half_life_s = 0.0
 
     @property
     def size_bytes(self) -> int:
-        """Memory this view takes, rows left out."""
+        """Memory this view takes, cards left out."""
         index_bytes = 0 if self.index is None else self.index.size_bytes
-        return self.hot.size_bytes + self.pending.size_bytes + self._cells_bytes + index_bytes
+        vectors_bytes = self.hot.size_bytes + self.pending.size_bytes + self._facts.size_bytes
+        return vectors_bytes + self._cells_bytes + index_bytes
 
     @property
     def is_whole(self) -> bool:
@@ -214,11 +215,18 @@ class View:
         """Bring the view to the state *reader* sees; *row* is the namespace there."""
         if self._half_life_s != row.half_life_s:
             # Every value key is another one now.
-            self._rows.clear()
+            self._cards.clear()
+            self._facts.clear()
             self._half_life_s = row.half_life_s
-        if self.ns_id == row.ns_id and self.version == row.version:
-            return
-        self._check(reader)
+        if self.ns_id != row.ns_id or self.version != row.version:
+            self._check(reader)
+            self._catch_up(reader, row)
+        if self.index is None:
+            self._facts.align(self.pending.ids)
+        else:
+            self._facts.clear()
+
+    def _catch_up(self, reader: Reader, row: NamespaceRow) -> None:
         if self.ns_id == row.ns_id and 0 <= self.version < row.version:
             changes = reader.changes(row.ns_id, self.version)
             if changes is not None:
@@ -236,7 +244,8 @@ class View:
         self.index = None
         self._cells.clear()
         self._cells_bytes = 0
-        self._rows.clear()
+        self._cards.clear()
+        self._facts.clear()
         pending, cells = reader.pending_ids(row.ns_id), reader.cell_ids(row.ns_id)
         if len(pending) != row.pending or len(cells) != row.cells:
             raise IndexDamaged(
@@ -271,9 +280,11 @@ class View:
         for cell_id in (*change.cells_touched, *change.cells_out):
             self._forget_cell(cell_id)
         for key in change.items:
-            self._rows.pop(key, None)
+            self._cards.pop(key, None)
+        self._facts.forget(change.items)
 
     def _take_up(self, reader: Reader, row: NamespaceRow, changes: list[Change]) -> None:
+        self._follow_use(reader, row.ns_id, {key for change in changes for key in change.used})
         arrived = {i for change in changes for i in change.vectors_in}
         if arrived:
             # What came and went again is not pending any more: ask for what is.
@@ -325,18 +336,42 @@ class View:
                 found.append(self._cells[cell_id])
         return found
 
-    def rows(self, reader: Reader, keys: list[int]) -> dict[int, Row]:
-        """Return rows by key, from the cache where they are there."""
-        missing = [key for key in keys if key not in self._rows]
+    def _follow_use(self, reader: Reader, ns_id: int, used: set[int]) -> None:
+        held = used & self._cards.keys()
+        states = reader.states(ns_id, list(held))
+        for key, state in states.items():
+            self._cards[key] = self._cards[key].with_state(state)
+        self._facts.follow(states)
+        self._facts.forget(used - held)
+
+    def facts(self, reader: Reader, places: Ids, at_s: float) -> Columns | None:
+        """Return the columns of `Facts` for vectors of `pending`; None if some have no item.
+
+        *at_s* is the moment that a search asks for.
+        """
+        found = self._facts.at(places)
+        if not (found[:, ENDS] > at_s).all():
+            unknown = np.isnan(found[:, ENDS])
+            keys = owners(self.pending.ids[places[unknown]]).tolist()
+            cards = self.cards(reader, keys)
+            if not all(key in cards for key in keys):
+                return None
+            self._facts.learn(places[unknown], [cards[key] for key in keys])
+            found = self._facts.at(places)
+        return found
+
+    def cards(self, reader: Reader, keys: list[int]) -> dict[int, Card]:
+        """Return the cards of items by key, from the cache where they are there."""
+        missing = [key for key in keys if key not in self._cards]
         self._reads.rows_cached += len(keys) - len(missing)
         self._reads.rows_read += len(missing)
         if missing:
             # A damaged index must not lead into another namespace.
             there = reader.rows(missing).items()
-            self._rows.update((key, row) for key, row in there if row.ns_id == self.ns_id)
-        found = {key: self._rows[key] for key in keys if key in self._rows}
-        while len(self._rows) > _ROWS_MAX:
-            self._rows.popitem(last=False)
+            self._cards.update((key, card_of(row)) for key, row in there if row.ns_id == self.ns_id)
+        found = {key: self._cards[key] for key in keys if key in self._cards}
+        while len(self._cards) > _CARDS_MAX:
+            self._cards.popitem(last=False)
         return found
 
     def trim_cells(self, bytes_max: int) -> None:
@@ -373,7 +408,8 @@ class Views:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._views: OrderedDict[Namespace, View] = OrderedDict()
-        self._until_trim = TRIM_EVERY
+        self._sizes: dict[Namespace, int] = {}
+        self._bytes = 0
 
     def of(self, namespace: Namespace) -> View:
         """Return the view of a namespace, perhaps one that holds nothing yet."""
@@ -395,25 +431,30 @@ class Views:
         """Forget the view of a namespace."""
         with self._lock:
             self._views.pop(namespace, None)
+            self._measure(namespace)
 
-    def trim(self, *, at_once: bool) -> None:
+    def trim(self, namespace: Namespace) -> None:
         """Drop views, least recently used first, until the rest fit; at least one stays.
 
-        That one keeps its cells within the bound.  Adding up is not free: where
-        nothing was loaded, one call in TRIM_EVERY does it.
+        That one keeps its cells within the bound.  Only the view of *namespace*,
+        which was just used, is measured anew: adding up all would not be free.
         """
-        last: View | None = None
         with self._lock:
-            self._until_trim -= 1
-            if self._until_trim and not at_once:
+            self._measure(namespace)
+            while self._bytes > self._bytes_max and len(self._views) > 1:
+                gone, _ = self._views.popitem(last=False)
+                self._measure(gone)
+            if self._bytes <= self._bytes_max:
                 return
-            self._until_trim = TRIM_EVERY
-            total = sum(view.size_bytes for view in self._views.values())
-            while total > self._bytes_max and len(self._views) > 1:
-                _, view = self._views.popitem(last=False)
-                total -= view.size_bytes
-            if total > self._bytes_max:
-                last = next(iter(self._views.values()))
-        if last is not None:
-            with last.lock:
-                last.trim_cells(self._bytes_max // 4)
+            name, last = next(iter(self._views.items()))
+        with last.lock:
+            last.trim_cells(self._bytes_max // 4)
+        with self._lock:
+            self._measure(name)
+
+    def _measure(self, namespace: Namespace) -> None:
+        view = self._views.get(namespace)
+        self._bytes -= self._sizes.pop(namespace, 0)
+        if view is not None:
+            self._sizes[namespace] = view.size_bytes
+            self._bytes += self._sizes[namespace]

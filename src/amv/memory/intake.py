@@ -4,6 +4,7 @@ All of a batch is checked first, so that a bad item in it changes nothing; then
 all texts are embedded together.
 """
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from amv.memory.item import (
 )
 from amv.memory.life import NewItem
 from amv.memory.ports import PASSAGES_MAX, Embedder, Floats, Vectors
-from amv.memory.search import Query
+from amv.memory.query import Query
 from amv.memory.settings import MemorySettings
 from amv.memory.transfer import Restored
 
@@ -166,7 +167,7 @@ class Intake:
         if not (np.isfinite(peak) and peak > 0.0):
             raise InvalidInput("a vector must be finite and not all zero")
         scaled = array / peak
-        return (scaled / np.linalg.norm(scaled)).astype(np.float32)
+        return (scaled / math.sqrt(scaled @ scaled)).astype(np.float32)
 
     def check_query(
         self,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
+from functools import lru_cache
 
 from amv.errors import InvalidInput, InvalidNamespace
 from amv.memory.checks import shown
@@ -181,8 +182,9 @@ class Item:
     context: str = field(default="", repr=False)
 
 
-def item_of(row: Row, namespace: Namespace, value: float) -> Item:
-    """Return the public view of *row*."""
+def item_of(row: Row, namespace: Namespace, value: float, state: State | None = None) -> Item:
+    """Return the public view of *row*, with another *state* if one is given."""
+    state = row.state if state is None else state
     created_at = utc(row.created_s)
     return Item(
         id=row.id,
@@ -203,10 +205,10 @@ def item_of(row: Row, namespace: Namespace, value: float) -> Item:
         supersedes=row.supersedes,
         superseded_by=row.superseded_by,
         last_verified_at=None if row.last_verified_s is None else utc(row.last_verified_s),
-        tier=row.state.tier,
+        tier=state.tier,
         value=value,
-        exposed_count=row.state.exposed_count,
-        contributed_count=row.state.contributed_count,
+        exposed_count=state.exposed_count,
+        contributed_count=state.contributed_count,
     )
 
 
@@ -238,6 +240,16 @@ def check_text(text: object, what: str, bytes_max: int, *, blank_is_fine: bool =
 
 def check_namespace(namespace: object) -> Namespace:
     """Return *namespace* as a tuple of strings, or raise InvalidNamespace."""
+    try:
+        return _checked_namespace(namespace)
+    except TypeError:
+        # A list can't be looked up.
+        return _checked_namespace.__wrapped__(namespace)
+
+
+@lru_cache(maxsize=4096)
+def _checked_namespace(namespace: object) -> Namespace:
+    """Do so; the namespace of one request is checked several times, and most come again."""
     if isinstance(namespace, str) or not isinstance(namespace, Sequence):
         raise InvalidNamespace(
             f"a namespace is a tuple of strings such as ('alice',), got {shown(namespace)}"

@@ -353,43 +353,46 @@ def set_pinned(edit: Edit, row: Row, *, pinned: bool) -> Row:
     return changed
 
 
-def after_event(state: State, kind: EventKind, at_s: float, model: ValueModel) -> State:
-    """Return a state after an event at *at_s*; what is not yet valid only counts it."""
-    key = state.value_key
-    if state.protection is not Protection.NOT_YET_VALID:
-        key = apply_event(key, at_s, kind, model)
-    return replace(
-        state,
+def after_events(state: State, events: Sequence[Event], model: ValueModel) -> State:
+    """Return a state after events, in order; what is not yet valid only counts them."""
+    key, exposed, contributed = state.value_key, state.exposed_count, state.contributed_count
+    is_begun = state.protection is not Protection.NOT_YET_VALID
+    for _, _, kind, at_s in events:
+        if is_begun:
+            key = apply_event(key, at_s, kind, model)
+        if kind is EventKind.EXPOSED:
+            exposed += 1
+        elif kind is EventKind.CONTRIBUTED:
+            contributed += 1
+    return State(
+        tier=state.tier,
+        protection=state.protection,
         value_key=key,
-        exposed_count=state.exposed_count + (kind is EventKind.EXPOSED),
-        contributed_count=state.contributed_count + (kind is EventKind.CONTRIBUTED),
+        exposed_count=exposed,
+        contributed_count=contributed,
     )
 
 
 def apply_events(edit: Edit, events: Sequence[Event]) -> None:
-    """Apply logged events in order, each as an increment; skip what is not live any more."""
-    rows = edit.tx.rows(list({event.key for event in events}))
-    states = {key: row.state for key, row in rows.items() if row.status is Status.LIVE}
-    touched: dict[int, State] = {}
+    """Apply logged events, those of an item in order; skip what is not live any more."""
+    by_key: dict[int, list[Event]] = {}
     for event in events:
-        state = states.get(event.key)
-        if state is None or rows[event.key].ns_id != event.ns_id:
-            continue
-        states[event.key] = touched[event.key] = after_event(
-            state, event.kind, event.at_s, edit.model
-        )
-    edit.tx.put_states(list(touched.items()))
-    edit.change.items += list(touched)
-    for state in touched.values():
-        if state.protection is Protection.NONE:
-            edit.wake_at(edit.now_s if edit.is_misplaced(state) else edit.next_crossing_s(state))
+        by_key.setdefault(event.key, []).append(event)
+    states = {
+        key: after_events(state, by_key[key], edit.model)
+        for key, state in edit.tx.states(edit.row.ns_id, list(by_key)).items()
+    }
+    edit.tx.put_states(list(states.items()))
+    edit.change.used += states
+    edit.wake_for_states(states.values())
 
 
 def confirm(edit: Edit, row: Row) -> Row:
     """Note that a check found the item still true: verified now, worth keeping near."""
     if row.status is not Status.LIVE:
         raise Conflict(f"only a live item can be confirmed, {row.id!r} is {row.status.value}")
-    state = after_event(row.state, EventKind.CONTRIBUTED, edit.now_s, edit.model)
+    event = Event(row.ns_id, row.key, EventKind.CONTRIBUTED, edit.now_s)
+    state = after_events(row.state, [event], edit.model)
     changed = replace(row, last_verified_s=edit.now_s, contradicted=False, state=state)
     edit.tx.update(changed)
     edit.change.items.append(row.key)

@@ -103,7 +103,8 @@ class NamespaceRow:
 class Change:
     """What one transaction did to a namespace, for caches that follow it.
 
-    Item keys in *hot_in*, *hot_out* and *items* (cached copies out of date);
+    Item keys in *hot_in*, *hot_out*, *items* (cached copies out of date) and *used*
+    (out of date in value and counts alone);
     vector ids in *vectors_in* (pending now), *placed* (now in a cell) and
     *vectors_out*; cell ids in *cells_in*, *cells_out* and *cells_touched*.
     """
@@ -117,6 +118,7 @@ class Change:
     cells_in: list[int] = field(default_factory=list)
     cells_out: list[int] = field(default_factory=list)
     cells_touched: list[int] = field(default_factory=list)
+    used: list[int] = field(default_factory=list)
 
     def as_lists(self) -> list[list[int]]:
         """Return the fields in their order, for a store to serialise."""
@@ -189,6 +191,9 @@ class Reader(Protocol):
 
     def rows(self, keys: Sequence[int]) -> dict[int, Row]:
         """Return rows by key."""
+
+    def states(self, ns_id: int, keys: Sequence[int]) -> dict[int, State]:
+        """Return the states of live items of a namespace, by key; reads nothing else of them."""
 
     def rows_with_id(self, item_id: str, ns_id: int | None = None) -> list[Row]:
         """Return the row of this id in one namespace, or in every one that has it."""
@@ -395,9 +400,9 @@ class Store(Protocol):
         """Append value events to the log of this process, off the request path."""
 
     def fold(self, apply: Callable[[Writer, Sequence[Event]], None]) -> int:
-        """Apply logged events, each exactly once, in order; return how many were folded.
+        """Apply logged events, each exactly once; return how many were folded.
 
-        Takes up logs of processes that are gone.
+        Those of one namespace come in order.  Takes up logs of processes that are gone.
         """
 
     def unfolded(self) -> int:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from amv.errors import InvalidInput, ItemNotFound
 from amv.memory import lookup
 from amv.memory import search as searching
+from amv.memory.card import card_of, values_of
 from amv.memory.checks import check_flag, several, shown
 from amv.memory.context import ContextEntry, estimate_tokens, pack
-from amv.memory.edit import begun_key, model_of
+from amv.memory.edit import model_of
 from amv.memory.hot import Reads, View, Views
 from amv.memory.intake import Intake
 from amv.memory.item import (
@@ -23,10 +24,11 @@ from amv.memory.item import (
     Status,
     check_namespace,
     check_text,
-    item_of,
     read_clock,
+    utc,
 )
 from amv.memory.ports import Embedder, Event, NamespaceRow, Store
+from amv.memory.query import Found, Outcome, Query
 from amv.memory.results import (
     Context,
     HistoryEntry,
@@ -39,12 +41,12 @@ from amv.memory.results import (
     encode_cursor,
 )
 from amv.memory.settings import MemorySettings
-from amv.memory.value import EventKind, values_at
+from amv.memory.value import EventKind
 
 CONTEXT_CANDIDATES = 48
 """How many hits `context` tries to pack."""
 
-_NOTHING = SearchResult(hits=(), scanned=Scanned())
+_NOTHING = Outcome([], Scanned(), "", cold_probed=False)
 
 
 class MemoryReading:
@@ -166,16 +168,10 @@ class MemoryReading:
         return self._items([row], ns, now_s)[0]
 
     def _items(self, rows: Sequence[Row], ns: NamespaceRow, now_s: float) -> builtins.list[Item]:
-        values = self._values(rows, ns, now_s)
-        return [item_of(row, ns.name, value) for row, value in zip(rows, values, strict=True)]
-
-    def _values(self, rows: Sequence[Row], ns: NamespaceRow, now_s: float) -> builtins.list[float]:
+        cards = [card_of(row) for row in rows]
         model = model_of(ns, self._settings.value_model)
-        values = values_at([begun_key(row, model) for row in rows], now_s, model)
-        return [
-            model.initial if row.valid_from_s > now_s else value
-            for row, value in zip(rows, values, strict=True)
-        ]
+        values = values_of(cards, now_s, model)
+        return [card.item(ns.name, value) for card, value in zip(cards, values, strict=True)]
 
     def search(
         self,
@@ -195,6 +191,38 @@ class MemoryReading:
         None when the best match so far is poor.  A blank query without a vector
         finds nothing.
         """
+        name, found = self.find(
+            query,
+            namespace=namespace,
+            k=k,
+            vector=vector,
+            filter=filter,
+            as_of=as_of,
+            cold=cold,
+        )
+        return SearchResult(
+            hits=tuple(
+                Hit(m.card.item(name, m.value), m.similarity, m.lexical, m.rank)
+                for m in found.matches
+            ),
+            scanned=found.scanned,
+            complete=not found.reason,
+            reason=found.reason,
+            cold_probed=found.cold_probed,
+        )
+
+    def find(
+        self,
+        query: str | None = None,
+        *,
+        namespace: Sequence[str],
+        k: int = 10,
+        vector: object = None,
+        filter: Mapping[str, object] | None = None,
+        as_of: object = None,
+        cold: bool | None = None,
+    ) -> Found:
+        """Do what `search` does; return cards, for whoever shows them in another form."""
         request = self._intake.check_query(
             query,
             k=k,
@@ -206,9 +234,7 @@ class MemoryReading:
         )
         return self._run(check_namespace(namespace), request)
 
-    def _run(
-        self, name: Namespace, request: searching.Query | None, *, is_shown: bool = True
-    ) -> SearchResult:
+    def _run(self, name: Namespace, request: Query | None, *, is_shown: bool = True) -> Found:
         """Run a checked search; log its hits as exposed if they are shown to the caller."""
         view = self._views.of(name)
         with view.lock, self._store.read() as reader:
@@ -216,7 +242,7 @@ class MemoryReading:
             if ns is None:
                 self._views.drop(name)  # nothing of a forgotten one stays in RAM
             if ns is None or request is None:
-                return _NOTHING
+                return Found(name, _NOTHING)
             now_s = request.now_s
             is_behind = view.ns_id != ns.ns_id or view.version != ns.version
             if is_behind:
@@ -227,22 +253,14 @@ class MemoryReading:
                 ns,
                 request,
                 self._settings,
-                lambda rows: self._values(rows, ns, now_s),
             )
-        self._views.trim(at_once=is_behind)
+        # Where all is in RAM, a search that had nothing to catch up on has loaded nothing.
+        if is_behind or not view.is_whole:
+            self._views.trim(name)
         if is_shown:
             exposed = EventKind.EXPOSED
-            self._store.log([Event(ns.ns_id, m.row.key, exposed, now_s) for m in out.matches])
-        return SearchResult(
-            hits=tuple(
-                Hit(item_of(m.row, ns.name, m.value), m.similarity, m.lexical, m.rank)
-                for m in out.matches
-            ),
-            scanned=out.scanned,
-            complete=not out.reason,
-            reason=out.reason,
-            cold_probed=out.cold_probed,
-        )
+            self._store.log([Event(ns.ns_id, m.card.row.key, exposed, now_s) for m in out.matches])
+        return Found(name, out)
 
     def context(
         self,
@@ -274,8 +292,8 @@ class MemoryReading:
         )
         found = self._run(check_namespace(namespace), request, is_shown=False)
         entries = [
-            ContextEntry(id=hit.item.id, content=hit.item.content, created_at=hit.item.created_at)
-            for hit in found.hits
+            ContextEntry(id=row.id, content=row.content, created_at=utc(row.created_s))
+            for row in (match.card.row for match in found.outcome.matches)
         ]
         packed = pack(entries, token_budget, count_tokens)
         used = (EventKind.EXPOSED, EventKind.CONTRIBUTED)

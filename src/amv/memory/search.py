@@ -13,20 +13,21 @@ does not fit the filter is passed over, and the best are scored again in full
 precision, until k are found or everything scored has been looked at.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from amv.memory import lexical
+from amv.memory.card import Card, values_of
 from amv.memory.cells import code_similarities, rotate
-from amv.memory.edit import indexed_text
-from amv.memory.filters import Node, matches
+from amv.memory.edit import indexed_text, model_of
+from amv.memory.filters import matches
 from amv.memory.hot import View
-from amv.memory.item import Row
 from amv.memory.ports import PASSAGES_MAX, Floats, Ids, NamespaceRow, Reader, Vectors, owners
+from amv.memory.query import Match, Outcome, Query
 from amv.memory.ranking import fuse
+from amv.memory.resident import run_resident
 from amv.memory.results import Scanned
 from amv.memory.settings import MemorySettings
 
@@ -35,38 +36,6 @@ LEXICAL_VECTORS = 64
 
 HEAD = 512
 """Of what was scored, this many (and 8 k) are looked through first."""
-
-
-class Query(NamedTuple):
-    """One checked request.  *vector* has shape (d,), *terms* are stemmed and may be none."""
-
-    vector: Floats
-    terms: list[str]
-    k: int
-    node: Node | None
-    at_s: float
-    now_s: float
-    cold: bool | None
-
-
-class Match(NamedTuple):
-    """A row found, before it becomes a `Hit`."""
-
-    row: Row
-    similarity: float
-    lexical: float
-    rank: float
-    value: float
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What `run` found: matches best first, counts, and why fewer than k, if so."""
-
-    matches: list[Match]
-    scanned: Scanned
-    reason: str
-    cold_probed: bool
 
 
 @dataclass(slots=True)
@@ -78,7 +47,6 @@ class _Scan:
     row: NamespaceRow
     query: Query
     settings: MemorySettings
-    values_of: Callable[[Sequence[Row]], list[float]]
     ids: list[Ids] = field(default_factory=list)
     similarities: list[Floats] = field(default_factory=list)
     by_code: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -103,6 +71,10 @@ class _Scan:
         """Distances left for that: the reserve, and what else was not needed."""
         return self.settings.budget.warm - self.warm
 
+    def values_of(self, cards: list[Card]) -> list[float]:
+        model = model_of(self.row, self.settings.value_model)
+        return values_of(cards, self.query.now_s, model)
+
     def note(self, ids: Ids, similarities: Floats) -> None:
         self.ids.append(ids)
         self.similarities.append(similarities)
@@ -114,14 +86,13 @@ def run(
     row: NamespaceRow,
     query: Query,
     settings: MemorySettings,
-    values_of: Callable[[Sequence[Row]], list[float]],
 ) -> Outcome:
     """Run *query* against one namespace; the caller holds the view's lock."""
-    scan = _Scan(reader, view, row, query, settings, values_of)
     if view.is_whole and not query.terms and query.node is None and query.at_s >= query.now_s:
-        outcome = _resident(scan)
+        outcome = run_resident(reader, view, row, query, settings)
         if outcome is not None:
             return outcome
+    scan = _Scan(reader, view, row, query, settings)
     exact = _selected_keys(scan)
     _lexical(scan, exact)
     if exact is not None:
@@ -140,47 +111,6 @@ def run(
         scan.reasons.append("the candidate budget ended before k live items were found")
     scanned = Scanned(hot=scan.hot, warm=scan.warm, cold=scan.cold, postings=scan.postings)
     return Outcome(found[: query.k], scanned, "; ".join(scan.reasons), scan.cold_probed)
-
-
-def _resident(scan: _Scan) -> Outcome | None:
-    """Search by vector alone where all vectors are in RAM, which most searches of agents do.
-
-    None where that is not the whole story: among the best are several passages
-    of one item or items past their time, more vectors are equally similar than
-    are looked at, or more wait than may be scanned.
-    """
-    block, query, budget = scan.view.pending, scan.query, scan.settings.budget
-    pool = query.k + max(16, query.k)
-    n = len(block)
-    scanned_warm = max(0, n - budget.hot) + min(n, pool)
-    if scanned_warm > budget.warm:
-        return None
-    rough = block.scan(query.vector, n)
-    best = np.argpartition(rough, n - pool)[n - pool :] if n > pool else np.arange(n)
-    if n > pool and np.count_nonzero(rough >= rough[best].min()) > pool:
-        return None
-    exact = block.exact(best, query.vector)
-    keys = owners(block.ids[best])
-    listed = keys.tolist()
-    rows = scan.view.rows(scan.reader, listed)
-    if len(rows) < len(listed):
-        return None
-    at_s, now_s = query.at_s, query.now_s
-    shown = [p for p, key in enumerate(listed) if rows[key].is_visible(at_s, now_s)]
-    if n > pool and len(shown) < pool:
-        return None
-    values = scan.values_of([rows[listed[p]] for p in shown])
-    places = np.asarray(shown, dtype=np.int64)
-    similar = exact[places]
-    nothing, worth = np.zeros(len(shown), np.float32), np.asarray(values, dtype=np.float32)
-    ranks = fuse(similar, nothing, worth, scan.settings.weights)
-    order = np.lexsort((-keys[places], -ranks))[: query.k].tolist()
-    matches = [
-        Match(rows[listed[shown[i]]], float(similar[i]), 0.0, float(ranks[i]), values[i])
-        for i in order
-    ]
-    scanned = Scanned(hot=min(n, budget.hot), warm=scanned_warm)
-    return Outcome(matches, scanned, "", cold_probed=False)
 
 
 def _selected_keys(scan: _Scan) -> list[int] | None:
@@ -433,13 +363,13 @@ def _walk(scan: _Scan) -> list[Match]:
     """
     head = HEAD + 8 * scan.query.k
     found = _candidates(scan, head)
-    kept, rows = _shown(scan, found)
+    kept, cards = _shown(scan, found)
     if len(kept) < scan.query.k and sum(map(len, scan.ids)) > head:
         found = _candidates(scan, None)
-        kept, rows = _shown(scan, found)
+        kept, cards = _shown(scan, found)
     places = np.asarray(kept, dtype=np.int64)
     keys = found.keys[places]
-    chosen = [rows[key] for key in keys.tolist()]
+    chosen = [cards[key] for key in keys.tolist()]
     exact = _rescored(scan, found.vector_ids[places], found.similarities[places])
     values = scan.values_of(chosen)
     worth = np.asarray(values, dtype=np.float32)
@@ -452,8 +382,8 @@ def _walk(scan: _Scan) -> list[Match]:
     ]
 
 
-def _shown(scan: _Scan, found: _Candidates) -> tuple[list[int], dict[int, Row]]:
-    """Walk candidates by rank; return the places of those that may be shown, and the rows read.
+def _shown(scan: _Scan, found: _Candidates) -> tuple[list[int], dict[int, Card]]:
+    """Walk candidates by rank; return the places of those that may be shown, and the cards read.
 
     A few more than k, since exact similarities and values may still reorder them;
     not more than can be scored again, as rough similarities may not compete with exact ones.
@@ -464,20 +394,20 @@ def _shown(scan: _Scan, found: _Candidates) -> tuple[list[int], dict[int, Row]]:
     pool = max(query.k + 16, 2 * query.k)
     order = _in_order(rough, 4 * pool)
     kept: list[int] = []
-    rows: dict[int, Row] = {}
+    cards: dict[int, Card] = {}
     for start in range(0, len(order), pool):
         chunk = order[start : start + pool]
-        rows |= scan.view.rows(scan.reader, found.keys[chunk].tolist())
-        kept += [p for p in chunk.tolist() if _may_be_shown(rows.get(int(found.keys[p])), query)]
+        cards |= scan.view.cards(scan.reader, found.keys[chunk].tolist())
+        kept += [p for p in chunk.tolist() if _may_be_shown(cards.get(int(found.keys[p])), query)]
         if len(kept) >= pool:
             break
-    return kept[: min(pool, max(query.k, scan.room_to_rescore))], rows
+    return kept[: min(pool, max(query.k, scan.room_to_rescore))], cards
 
 
-def _may_be_shown(row: Row | None, query: Query) -> bool:
-    if row is None or not row.is_visible(query.at_s, query.now_s):
+def _may_be_shown(card: Card | None, query: Query) -> bool:
+    if card is None or not card.is_visible(query.at_s, query.now_s):
         return False
-    return query.node is None or matches(query.node, row.metadata)
+    return query.node is None or matches(query.node, card.row.metadata)
 
 
 def _rescored(scan: _Scan, vector_ids: Ids, rough: Floats) -> Floats:

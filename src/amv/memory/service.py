@@ -35,9 +35,9 @@ from amv.memory.item import (
     check_namespace,
 )
 from amv.memory.ports import PASSAGES_MAX, NamespaceRow, Vectors, Writer
+from amv.memory.query import Found, Query
 from amv.memory.reading import MemoryReading
-from amv.memory.results import Activity, ForgetReceipt, SearchResult, SweepReport
-from amv.memory.search import Query
+from amv.memory.results import Activity, ForgetReceipt, SweepReport
 
 ADD_CHUNK = 4096
 """How many items of a bulk add share a transaction."""
@@ -51,9 +51,7 @@ class MemoryService(MemoryReading):
     _folded = _swept = _moved = 0
     _drained: frozenset[Namespace] = frozenset()
 
-    def _run(
-        self, name: Namespace, request: Query | None, *, is_shown: bool = True
-    ) -> SearchResult:
+    def _run(self, name: Namespace, request: Query | None, *, is_shown: bool = True) -> Found:
         """Search; an index found damaged is made anew first, as it is derived data."""
         try:
             return super()._run(name, request, is_shown=is_shown)
@@ -134,7 +132,7 @@ class MemoryService(MemoryReading):
         view = self._views.of(ns.name)
         if indexing.drain_all(self._store, view, ns, self._settings, now_s):
             self._drained |= {ns.name}
-        self._views.trim(at_once=True)
+        self._views.trim(ns.name)
 
     # Changing
 

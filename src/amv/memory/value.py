@@ -145,10 +145,12 @@ def reinforced(key: float, at_s: float, gain: float, model: ValueModel, cap: flo
     already lies above *cap*.  A negative one stops at VALUE_FLOOR and never
     raises.  For an item that starts later than *at_s*, pass its start.
     """
-    value = value_at(key, at_s, model)
-    if gain >= 0.0:
-        return max(key, value_key(min(cap, value + gain), at_s, model))
-    return min(key, value_key(value + gain, at_s, model))
+    # `value_at` and `value_key` in one, since folding does this for each event.
+    decayed, most = model.decay_rate * at_s, model.value_max
+    value = most if key - decayed >= math.log(most) else min(most, math.exp(key - decayed))
+    value = value + gain if gain < 0.0 else min(cap, value + gain)
+    changed = math.log(min(most, max(VALUE_FLOOR, value))) + decayed
+    return max(key, changed) if gain >= 0.0 else min(key, changed)
 
 
 def apply_event(key: float, at_s: float, kind: EventKind, model: ValueModel) -> float:

@@ -19,6 +19,7 @@ from amv.memory.item import ID_ALPHABET, Namespace, Status
 from amv.memory.service import MemoryService
 from amv.server import cursors, wire
 from amv.server.access import Forbidden, Level, Principal
+from amv.server.found import found_out
 
 PAGE_LIMIT = 100
 ITEMS_MAX = 4096
@@ -194,7 +195,7 @@ def refute_item(call: Call) -> Struct:
 def search(call: Call) -> Struct:
     """Find the best items for a text, a vector, or both."""
     body = call.body
-    result = call.memory.search(
+    found = call.memory.find(
         body.query,
         namespace=call.one_namespace(body.namespace),
         k=body.k,
@@ -203,7 +204,7 @@ def search(call: Call) -> Struct:
         as_of=body.as_of,
         cold=body.cold,
     )
-    return wire.result_out(result)
+    return found_out(found)
 
 
 def context(call: Call) -> Struct:

@@ -22,6 +22,7 @@ from starlette.routing import Route as StarletteRoute
 
 from amv.config import ServerSettings
 from amv.errors import AmvError, InvalidInput
+from amv.memory.item import Namespace
 from amv.memory.service import MemoryService
 from amv.server import api, openapi, request, wire
 from amv.server.access import Forbidden, Gatekeeper
@@ -81,10 +82,12 @@ class Endpoint:
 
     async def _done(self, call: api.Call, large: bytes | None, deadline_s: float) -> bytes:
         lanes, work = self._gateway.lanes, partial(self._work, call, large)
-        if self.route.handler is api.search and large is None and _is_resident(call):
+        is_search = self.route.handler is api.search and large is None
+        name = _by_vector_alone(call) if is_search else None
+        if name is not None and call.memory.is_resident(name):
             await lanes.turn()
             # Once more: what began to index meanwhile would hold up the event loop.
-            if _is_resident(call):
+            if call.memory.is_resident(name):
                 return begun(work, deadline_s)
         lane = lanes.write if self.route.writes else lanes.read
         return await lane.run(work, deadline_s)
@@ -112,14 +115,14 @@ class Endpoint:
         return body
 
 
-def _is_resident(call: api.Call) -> bool:
-    """Return whether a search needs nothing but memory: a vector, in a namespace held there."""
+def _by_vector_alone(call: api.Call) -> Namespace | None:
+    """Return where to search, if that needs nothing but vectors and may all be in memory."""
     body = call.body
     if body.vector is None or body.query is not None:
-        return False
+        return None
     if body.as_of is not None or body.filter is not None:
-        return False
-    return call.memory.is_resident(call.one_namespace(body.namespace))
+        return None
+    return call.one_namespace(body.namespace)
 
 
 def failed(error: Exception, scope: Scope) -> Reply:
@@ -138,6 +141,7 @@ class Gateway:
         self.keeper = keeper
         self.settings = settings
         self.lanes = Lanes(settings)
+        self._is_loopback = settings.is_loopback
         self.bodies = request.Bodies(settings.body_bytes_max)
         self.metrics = Metrics(memory)
         document = openapi.document(api.ROUTES, VERSION)
@@ -205,7 +209,7 @@ class Gateway:
 
     def _check_host(self, scope: Scope) -> None:
         """Without keys, refuse what a web page could send or have sent; raises WrongHost."""
-        if not self.settings.is_loopback or self.keeper.has_keys():
+        if not self._is_loopback or self.keeper.has_keys():
             return
         if not request.is_of_this_machine(scope["amv.headers"], self.settings.host):
             raise WrongHost("this server answers on a loopback name only, and no other's pages")

@@ -4,80 +4,126 @@ Counts are of this process.  Totals of the store are looked up when they are
 asked for, at most every few seconds.
 """
 
+import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from amv.memory.service import MemoryService
 from amv.memory.tiers import Tier
-from amv.server import wire
+from amv.server.found import FoundOut
 
 FRESH_S = 5.0
 _LATENCIES_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _COUNTS = (0, 16, 64, 256, 1024, 2048, 4096, 6144, 8192)
+_PARTS = ("hot", "warm", "cold", "postings")
+_METHODS = frozenset(("GET", "POST", "PATCH", "DELETE"))
 
 
-class Metrics:
-    """The counters of one gateway."""
+class _Histogram:
+    """How often a number fell into each bucket."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, number: float) -> None:
+        """Count one number."""
+        self._counts[bisect_left(self._bounds, number)] += 1
+        self._sum += number
+
+    def add_to(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
+        """Add what was counted to a family of metrics."""
+        names = [*map(str, map(float, self._bounds)), "+Inf"]
+        buckets = list(zip(names, accumulate(self._counts), strict=True))
+        family.add_metric(labels, buckets, self._sum)
+
+
+class Metrics(Collector):
+    """The counters of one gateway.
+
+    They are kept here and only handed to the library when someone asks: its own
+    counters take several locks for each number, and a search counts six.
+    """
 
     def __init__(self, memory: MemoryService) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_Totals(memory))
-        self._requests = Counter(
-            "amv_http_requests",
-            "Requests by route and status.",
-            ["method", "route", "status"],
-            registry=self._registry,
-        )
-        self._seconds = Histogram(
-            "amv_http_request_seconds",
-            "Time from a request's arrival at the application to the end of its reply.",
-            ["method", "route"],
-            buckets=_LATENCIES_S,
-            registry=self._registry,
-        )
-        self._scanned = Histogram(
-            "amv_search_scanned",
-            "Vectors scored and postings read by a search, by part.",
-            ["part"],
-            buckets=_COUNTS,
-            registry=self._registry,
-        )
-        self._incomplete = Counter(
-            "amv_search_incomplete",
-            "Searches that returned fewer than k although more may exist.",
-            registry=self._registry,
-        )
-        self._parts = {
-            part: self._scanned.labels(part) for part in ("hot", "warm", "cold", "postings")
-        }
-        self._known: dict[tuple[str, str, int], tuple[Any, Any]] = {}
+        self._registry.register(self)
+        self._lock = threading.Lock()
+        self._requests: Counter[tuple[str, str, str]] = Counter()
+        self._seconds: dict[tuple[str, str], _Histogram] = {}
+        self._scanned = {part: _Histogram(_COUNTS) for part in _PARTS}
+        self._incomplete = 0
 
     def note_request(self, method: str, route: str, status: int, took_s: float) -> None:
         """Count one request; *route* is a path of the API, not what was asked for."""
-        known = self._known.get((method, route, status))
-        if known is None:
-            method = method if method in ("GET", "POST", "PATCH", "DELETE") else "other"
-            known = (
-                self._requests.labels(method, route or "other", str(status)),
-                self._seconds.labels(method, route or "other"),
-            )
-            if route:
-                self._known[(method, route, status)] = known
-        known[0].inc()
-        known[1].observe(took_s)
+        method = method if method in _METHODS else "other"
+        route = route or "other"
+        with self._lock:
+            self._requests[method, route, str(status)] += 1
+            seconds = self._seconds.get((method, route))
+            if seconds is None:
+                seconds = self._seconds[method, route] = _Histogram(_LATENCIES_S)
+            seconds.observe(took_s)
 
     def note_result(self, found: object) -> None:
-        """Count what a search or a sweep did."""
-        if isinstance(found, wire.SearchOut):
-            for part, counted in self._parts.items():
-                counted.observe(getattr(found.scanned, part))
-            if not found.complete:
-                self._incomplete.inc()
+        """Count what a search did."""
+        if isinstance(found, FoundOut):
+            with self._lock:
+                for part, counted in self._scanned.items():
+                    counted.observe(getattr(found.scanned, part))
+                self._incomplete += not found.complete
+
+    def describe(self) -> list[Metric]:
+        """Leave the names to `collect`."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what was counted so far."""
+        requests = CounterMetricFamily(
+            "amv_http_requests",
+            "Requests by route and status.",
+            labels=["method", "route", "status"],
+        )
+        seconds = HistogramMetricFamily(
+            "amv_http_request_seconds",
+            "Time from a request's arrival at the application to the end of its reply.",
+            labels=["method", "route"],
+        )
+        scanned = HistogramMetricFamily(
+            "amv_search_scanned",
+            "Vectors scored and postings read by a search, by part.",
+            labels=["part"],
+        )
+        with self._lock:
+            for labels, count in self._requests.items():
+                requests.add_metric(labels, count)
+            for names, counted in self._seconds.items():
+                counted.add_to(seconds, names)
+            for part, counted in self._scanned.items():
+                counted.add_to(scanned, (part,))
+            incomplete = self._incomplete
+        yield requests
+        yield seconds
+        yield scanned
+        yield CounterMetricFamily(
+            "amv_search_incomplete",
+            "Searches that returned fewer than k although more may exist.",
+            value=incomplete,
+        )
 
     def exposition(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""

@@ -8,8 +8,9 @@ So while no key is asked for, both Host and Origin must be this machine's.
 import asyncio
 import ipaddress
 import re
-import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from functools import lru_cache
+from random import getrandbits
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -46,7 +47,7 @@ def request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     for name, value in headers:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return bytes(value)
-    return secrets.token_hex(8).encode()
+    return b"%016x" % getrandbits(64)
 
 
 def is_of_this_machine(headers: Headers, host: str) -> bool:
@@ -62,6 +63,7 @@ def is_of_this_machine(headers: Headers, host: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=256)
 def _is_loopback(authority: str, host: str, *, may_be_empty: bool = True) -> bool:
     try:
         name = urlsplit(f"//{authority}").hostname or ""

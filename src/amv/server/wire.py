@@ -21,7 +21,6 @@ from amv.memory.results import (
     ForgetReceipt,
     HistoryEntry,
     Page,
-    SearchResult,
     Stats,
     SweepReport,
     TierMove,
@@ -163,11 +162,11 @@ def claim_of(body: ClaimWire | None) -> Claim | None:
 # ---------------------------------------------------------------- out
 
 
-class _Result(Struct, kw_only=True):
+class Result(Struct, kw_only=True):
     """What a route returns.  A reader passes over fields that it doesn't know."""
 
 
-class ItemOut(_Result):
+class ItemOut(Result):
     """One item, with every field of it; see `amv.Item`."""
 
     id: str
@@ -194,20 +193,20 @@ class ItemOut(_Result):
     contributed_count: int
 
 
-class ItemsOut(_Result):
+class ItemsOut(Result):
     """Items that were added, in the order of the request."""
 
     items: list[ItemOut]
 
 
-class PageOut(_Result):
+class PageOut(Result):
     """Some items, oldest first; *cursor* gets the next ones, null at the end."""
 
     items: list[ItemOut]
     cursor: str | None
 
 
-class HitOut(_Result):
+class HitOut(Result):
     """One item found; *rank* is what orders hits."""
 
     item: ItemOut
@@ -216,7 +215,7 @@ class HitOut(_Result):
     rank: float
 
 
-class ScannedOut(_Result):
+class ScannedOut(Result):
     """How many vectors a search scored, or postings it read, by part."""
 
     hot: int
@@ -226,7 +225,7 @@ class ScannedOut(_Result):
     total: int
 
 
-class SearchOut(_Result):
+class SearchOut(Result):
     """What a search found, best first, and what it cost."""
 
     hits: list[HitOut]
@@ -236,7 +235,7 @@ class SearchOut(_Result):
     cold_probed: bool
 
 
-class ContextOut(_Result):
+class ContextOut(Result):
     """A block for a prompt, the items in it, and its length in tokens."""
 
     text: str
@@ -244,19 +243,19 @@ class ContextOut(_Result):
     tokens: int
 
 
-class FeedbackOut(_Result):
+class FeedbackOut(Result):
     """How many of the items are there."""
 
     noted: int
 
 
-class ClaimOut(_Result):
+class ClaimOut(Result):
     """The item that holds a claim, null if none does."""
 
     item: ItemOut | None
 
 
-class HistoryEntryOut(_Result):
+class HistoryEntryOut(Result):
     """One step in the life of what an item says."""
 
     item_id: str
@@ -266,19 +265,19 @@ class HistoryEntryOut(_Result):
     claim: ClaimWire | None
 
 
-class HistoryOut(_Result):
+class HistoryOut(Result):
     """What happened, oldest first."""
 
     entries: list[HistoryEntryOut]
 
 
-class NamespacesOut(_Result):
+class NamespacesOut(Result):
     """Names of namespaces, in order."""
 
     namespaces: list[tuple[str, ...]]
 
 
-class ReceiptOut(_Result):
+class ReceiptOut(Result):
     """What was forgotten; *erased* tells whether its bytes are gone from disk, too."""
 
     item_ids: tuple[str, ...]
@@ -287,7 +286,7 @@ class ReceiptOut(_Result):
     erased: bool
 
 
-class StatsOut(_Result):
+class StatsOut(Result):
     """Totals; *store_bytes* is null where a key reaches only some namespaces."""
 
     namespaces: int
@@ -302,7 +301,7 @@ class StatsOut(_Result):
     dimension: int
 
 
-class MoveOut(_Result):
+class MoveOut(Result):
     """One item that a sweep moved; *to* is null where it was deleted."""
 
     item_id: str
@@ -312,7 +311,7 @@ class MoveOut(_Result):
     why: str
 
 
-class SweepOut(_Result):
+class SweepOut(Result):
     """What a sweep did, or would do."""
 
     moves: list[MoveOut]
@@ -321,20 +320,20 @@ class SweepOut(_Result):
     dry_run: bool
 
 
-class HealthOut(_Result):
+class HealthOut(Result):
     """That the server answers."""
 
     status: str
 
 
-class ProblemOut(_Result):
+class ProblemOut(Result):
     """What went wrong: a name for programs and a sentence for people."""
 
     code: str
     message: str
 
 
-class ErrorOut(_Result):
+class ErrorOut(Result):
     """An error."""
 
     error: ProblemOut
@@ -389,32 +388,6 @@ def claim_out(claim: Claim | None) -> ClaimWire | None:
 def page_out(page: Page, cursor: str | None) -> PageOut:
     """Return a page of items, with the cursor that the gateway gives for the next one."""
     return PageOut(items=[item_out(item) for item in page.items], cursor=cursor)
-
-
-def result_out(result: SearchResult) -> SearchOut:
-    """Return hits and counts."""
-    scanned = result.scanned
-    return SearchOut(
-        hits=[
-            HitOut(
-                item=item_out(hit.item),
-                similarity=hit.similarity,
-                lexical=hit.lexical,
-                rank=hit.rank,
-            )
-            for hit in result.hits
-        ],
-        scanned=ScannedOut(
-            hot=scanned.hot,
-            warm=scanned.warm,
-            cold=scanned.cold,
-            postings=scanned.postings,
-            total=scanned.total,
-        ),
-        complete=result.complete,
-        reason=result.reason,
-        cold_probed=result.cold_probed,
-    )
 
 
 def context_out(context: Context) -> ContextOut:

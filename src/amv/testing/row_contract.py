@@ -107,7 +107,12 @@ class NamespaceContract:
         ns_id = new_namespace(store)
         first = Change(hot_in=[1, 2], vectors_in=[4096], cells_in=[1], items=[9])
         second = Change(
-            hot_out=[2], placed=[4096], vectors_out=[8192], cells_out=[1], cells_touched=[2, 2**40]
+            hot_out=[2],
+            placed=[4096],
+            vectors_out=[8192],
+            cells_out=[1],
+            cells_touched=[2, 2**40],
+            used=[3, 2**40],
         )
         for version, change in ((1, first), (2, second)):
             store.write(partial(_log, ns_id=ns_id, version=version, change=change))
@@ -300,6 +305,26 @@ class RowContract:
             assert reader.matching(ns_id, filters.parse({"a": 1}), NOW_S, 9) == []
             assert reader.matching(ns_id, None, NOW_S, 9) == [other]
         assert insert(store, plain(ns_id, "a")) > [other]
+
+    def test_states_are_those_of_live_items_of_one_namespace(self, store: Store) -> None:
+        """Whoever applies events to them must touch nothing that is believed no more."""
+        ns_id, other = new_namespace(store), new_namespace(store, "bob")
+        live, rich_one, gone = insert(
+            store,
+            plain(ns_id, "a"),
+            rich(ns_id, "b"),
+            replace(plain(ns_id, "c"), status=Status.SUPERSEDED),
+        )
+        (foreign,) = insert(store, plain(other, "a"))
+        keys = [rich_one, live, gone, foreign, foreign + 1000]
+
+        with store.read() as reader:
+            rows = reader.rows(keys)
+            assert reader.states(ns_id, keys) == {
+                key: rows[key].state for key in (rich_one, live) if rows[key].status is Status.LIVE
+            }
+            assert live in reader.states(ns_id, keys)
+            assert reader.states(ns_id, []) == {}
 
     def test_history_is_oldest_first(self, store: Store) -> None:
         """In the order it was added, also where the clock stood still or went back."""

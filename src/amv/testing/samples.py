@@ -295,6 +295,7 @@ def picture(reader: Reader, scene: Scene) -> dict[str, object]:
 def _row_picture(reader: Reader, ns_id: int, keys: Sequence[int]) -> dict[str, object]:
     return {
         "rows": reader.rows(keys),
+        "states": reader.states(ns_id, keys),
         "by id": [reader.rows_with_id(item_id, ns_id) for item_id in ITEM_IDS],
         "pages": [
             reader.page(ns_id, source=source, after_key=after, limit=4)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from amv.memory.filters import Node, matches
-from amv.memory.item import Namespace, Protection, Row
+from amv.memory.item import Namespace, Protection, Row, State
 from amv.memory.lexical import POSTING
 from amv.memory.ports import (
     PASSAGES_MAX,
@@ -74,6 +74,10 @@ class MemoryReader:
     def rows(self, keys: Sequence[int]) -> dict[int, Row]:
         rows = self._tables.rows
         return {key: own_row(rows[key]) for key in keys if key in rows}
+
+    def states(self, ns_id: int, keys: Sequence[int]) -> dict[int, State]:
+        live = self._tables.index.get(("live", ns_id), {})
+        return {key: self._tables.rows[key].state for key in keys if key in live}
 
     def rows_with_id(self, item_id: str, ns_id: int | None = None) -> list[Row]:
         return self._rows("id", item_id) if ns_id is None else self._rows("id", ns_id, item_id)

@@ -6,10 +6,14 @@ content.  Records are appended from memory every 250 ms, and not synced: a crash
 may lose that much of how often items were used, never an item.
 
 Folding moves events into the database.  A log is sealed first (the next event
-goes to a file with a new name) and then read in batches; the transaction that
+goes to a file with a new name) and then applied in batches; the transaction that
 applies a batch also notes how far the log was read, so each event is applied
 once, wherever a crash strikes.  A log whose lock is free has no process any
 more, and is folded by whoever finds it.
+
+A log is read window by window, and a window namespace by namespace: a batch then
+touches few namespaces and pages, where in the order of arrival each batch would
+touch nearly all.  Events of one namespace keep their order.
 """
 
 import fcntl
@@ -23,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+import numpy as np
+
 from amv.errors import StoreClosed, StoreError, StoreUnavailable
 from amv.memory.ports import Event
 from amv.memory.value import EventKind
@@ -32,10 +38,12 @@ T = TypeVar("T")
 
 _BODY = struct.Struct("<QQdB3x")
 _CHECKSUM = struct.Struct("<I")
-RECORD_BYTES = _BODY.size + _CHECKSUM.size
+_RECORD = struct.Struct("<QQdB3xI")
+RECORD_BYTES = _RECORD.size
 
 FLUSH_EVERY_S = 0.25
 BATCH_MAX = 4096
+WINDOW_MAX = 64 * BATCH_MAX
 
 #: This many events (64 KB) are written at once; ten times as many are kept when writing fails.
 _FLUSH_EVENTS = 2048
@@ -232,19 +240,23 @@ class EventLog:
     ) -> int:
         """Apply what is left of one log; half a record at its end was never finished."""
         size = log.size // RECORD_BYTES * RECORD_BYTES
+        if size > BATCH_MAX * RECORD_BYTES:
+            # What an offset means depends on the whole window, which must not be lost alone.
+            os.fsync(log.descriptor)
+        window = _Window(log.descriptor, size)
 
         def fold_batch(writer: SqliteWriter) -> tuple[int, int, int]:
             self._forget_folded(writer)
+            # After a power loss a log may end before what was read of it.
             offset = writer.event_offset(log.path.name)
-            # Logs are not synced: after a power loss one may end before what was read of it.
-            left = max(0, size - offset)
-            data = os.pread(log.descriptor, min(left, BATCH_MAX * RECORD_BYTES), offset)
-            events = list(_events(data))
+            records = window.batch(offset)
+            events = list(_events(records))
             if events:
                 apply(writer, events)
-            if data:
-                writer.set_event_offset(log.path.name, offset + len(data))
-            return offset + len(data), len(events), len(data) // RECORD_BYTES - len(events)
+            following = offset + len(records) * RECORD_BYTES
+            if records:
+                writer.set_event_offset(log.path.name, following)
+            return following, len(events), len(records) - len(events)
 
         count = 0
         while True:
@@ -327,16 +339,45 @@ def _record(event: Event) -> bytes:
     return body + _CHECKSUM.pack(zlib.crc32(body))
 
 
-def _events(data: bytes) -> Iterator[Event]:
+def _events(records: Sequence[bytes]) -> Iterator[Event]:
     """Yield the events of whole records; damaged ones are left out."""
-    for start in range(0, len(data), RECORD_BYTES):
-        body = data[start : start + _BODY.size]
-        (checksum,) = _CHECKSUM.unpack_from(data, start + _BODY.size)
-        if checksum != zlib.crc32(body):
-            continue
-        ns_id, key, at_s, kind = _BODY.unpack(body)
-        if kind in _KINDS:
-            yield Event(ns_id, key, EventKind(kind), at_s)
+    fields = _RECORD.iter_unpack(b"".join(records))
+    for record, (ns_id, key, at_s, kind, checksum) in zip(records, fields, strict=True):
+        if checksum == zlib.crc32(record[: _BODY.size]) and kind in _KINDS:
+            yield Event(ns_id, key, _KINDS[kind], at_s)
 
 
-_KINDS = frozenset(kind.value for kind in EventKind)
+_KINDS = {kind.value: kind for kind in EventKind}
+
+
+class _Window:
+    """The records of a log, in the order they are folded in; see the top of this module."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._descriptor = descriptor
+        self._size = size
+        self._start = -1
+        self._data = b""
+        self._order: list[int] = []
+
+    def batch(self, offset: int) -> list[bytes]:
+        """Return at most BATCH_MAX records of one window, of which *offset* bytes are folded."""
+        if offset >= self._size:
+            return []
+        place = offset // RECORD_BYTES
+        within = place % WINDOW_MAX
+        if self._start != place - within:
+            self._start = place - within
+            self._read()
+        return [
+            self._data[i * RECORD_BYTES : (i + 1) * RECORD_BYTES]
+            for i in self._order[within : within + BATCH_MAX]
+        ]
+
+    def _read(self) -> None:
+        start = self._start * RECORD_BYTES
+        length = min(self._size - start, WINDOW_MAX * RECORD_BYTES)
+        self._data = os.pread(self._descriptor, length, start)
+        # Records begin with the namespace.
+        words = np.frombuffer(self._data, "<u8").reshape(-1, RECORD_BYTES // 8)
+        self._order = np.argsort(words[:, 0], kind="stable").tolist()

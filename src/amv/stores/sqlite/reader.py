@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from amv.memory.filters import Node
-from amv.memory.item import Namespace, Protection, Row
+from amv.memory.item import Namespace, Protection, Row, State
 from amv.memory.ports import (
     PASSAGES_MAX,
     Change,
@@ -47,6 +47,7 @@ from amv.stores.sqlite.rows import (
     namespace_of,
     namespace_text,
     rows_of,
+    state_of,
 )
 
 #: The numbers that one cell's parts, and one item's events, may take.
@@ -81,6 +82,9 @@ _PAST = f"""{_PAST_FROM} AND valid_until_s > ?2
     UNION ALL {_PAST_FROM} AND valid_until_s IS NULL
     ORDER BY key DESC LIMIT ?3"""
 
+_STATES = """SELECT s.key, s.tier, s.protection, s.value_key, s.exposed, s.contributed
+    FROM carray(?) a CROSS JOIN item_state s ON s.key = a.value
+    WHERE s.live = 1 AND s.ns_id = ?"""
 _TIER = """SELECT value_key, key FROM item_state
     WHERE live = 1 AND ns_id = ? AND protection = ? AND tier = ?"""
 _PROTECTED = """SELECT key FROM item_state
@@ -194,6 +198,12 @@ class SqliteReader:
             return {}
         found = {row.key: row for row in rows_of(self._execute(_ROWS_BY_KEY, (_array(keys),)))}
         return {key: found[key] for key in keys if key in found}
+
+    def states(self, ns_id: int, keys: Sequence[int]) -> dict[int, State]:
+        if not keys:
+            return {}
+        found = self._execute(_STATES, (_array(keys), ns_id))
+        return dict(decoded(state_of, found, "the state of an item"))
 
     def rows_with_id(self, item_id: str, ns_id: int | None = None) -> list[Row]:
         if ns_id is None:

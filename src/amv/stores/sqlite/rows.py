@@ -184,6 +184,19 @@ def row_of(columns: Params) -> Row:
     )
 
 
+def state_of(columns: Params) -> tuple[int, State]:
+    """Return a key and the state of its item, from key, tier, ..., contributed."""
+    key, tier, protection, value_key, exposed, contributed = columns
+    state = State(
+        tier=_TIER_OF[tier],
+        protection=_PROTECTION_OF[protection],
+        value_key=value_key,
+        exposed_count=exposed,
+        contributed_count=contributed,
+    )
+    return key, state
+
+
 def metadata_of(text: str) -> dict[str, object]:
     """Return metadata from its JSON."""
     try:
