@@ -22,6 +22,7 @@ from amv.embedders.minilm import MiniLM
 from amv.errors import (
     AmvError,
     ConfigError,
+    Conflict,
     DimensionMismatch,
     EmbedderError,
     InvalidInput,
@@ -36,7 +37,15 @@ from amv.memory.service import MemoryService
 from amv.stores.memory import MemoryStore
 from amv.stores.sqlite import SqliteStore
 from amv.testing import FakeClock
-from amv.wiring import Memory, adopt_embedder, new_id, open_store, reembed
+from amv.wiring import (
+    COLLECTED_BELOW,
+    Memory,
+    adopt_embedder,
+    new_id,
+    open_store,
+    reembed,
+    uncollected,
+)
 
 NS = ("alice",)
 QUIET = amv.Settings(upkeep_interval_s=None, synchronous="NORMAL")
@@ -629,3 +638,41 @@ def test_reembed_of_a_mistyped_path_makes_no_file(tmp_path: Path) -> None:
         reembed(str(path), QUIET, "hashing", lambda done, total: None)
 
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_a_bulk_add_is_not_gone_through_for_cycles(path: str, was_on: bool) -> None:
+    """It makes none; afterwards the collector is as it was, also where the add fails."""
+    runs: list[str] = []
+
+    def note(phase: str, about: dict[str, int]) -> None:
+        runs.append(phase)
+
+    items = [{"content": f"number {n}", "namespace": ("a",), "id": f"i{n}"} for n in range(1000)]
+    is_on = gc.isenabled()
+    with Memory.open(path, embedder="hashing") as memory:
+        try:
+            gc.enable() if was_on else gc.disable()
+            gc.callbacks.append(note)
+            with uncollected(COLLECTED_BELOW):
+                runs.clear()
+                made = [[n] for n in range(10_000)]
+                while_uncollected = list(runs)
+            memory.add_many(items)
+            with pytest.raises(Conflict):
+                memory.add_many([*items[1:], {**items[0], "content": "another"}])
+
+            assert gc.isenabled() == was_on
+        finally:
+            gc.callbacks.remove(note)
+            gc.enable() if is_on else gc.disable()
+    assert while_uncollected == []
+    assert len(made) == 10_000
+
+
+def test_a_small_add_leaves_the_collector_alone() -> None:
+    with uncollected(COLLECTED_BELOW - 1):
+        assert gc.isenabled()
+    with uncollected(COLLECTED_BELOW):
+        assert not gc.isenabled()
+    assert gc.isenabled()

@@ -1,12 +1,14 @@
 """Wiring: settings become a running memory here, and nowhere else."""
 
+import gc
 import logging
 import os
 import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -14,7 +16,8 @@ from amv import embedders
 from amv.config import Settings
 from amv.errors import AmvError, ConfigError, InvalidInput, StoreUnavailable
 from amv.memory.checks import shown
-from amv.memory.item import ID_ALPHABET, check_text
+from amv.memory.intake import Request
+from amv.memory.item import ID_ALPHABET, Item, check_text
 from amv.memory.lookup import EMBEDDER_META, check_embedder, embedder_mark
 from amv.memory.ports import Embedder, Store, Writer
 from amv.memory.reembed import Progress
@@ -25,6 +28,9 @@ from amv.stores.sqlite import SqliteStore
 
 IN_PROCESS = ":memory:"
 PATH_BYTES_MAX = 4096
+COLLECTED_BELOW = 256
+"""Batches of fewer items are too short for the collector to be noticed."""
+
 _log = logging.getLogger("amv")
 
 
@@ -75,6 +81,10 @@ class Memory(MemoryService):
             memory._upkeep = Upkeep(memory, settings.upkeep_interval_s)
         return memory
 
+    def _add_chunk(self, requests: Sequence[Request]) -> list[Item]:
+        with uncollected(len(requests)):
+            return super()._add_chunk(requests)
+
     def close(self) -> None:
         """Stop upkeep, fold what is logged and release the store; may be called twice."""
         if self._upkeep is not None:
@@ -92,6 +102,24 @@ class Memory(MemoryService):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+@contextmanager
+def uncollected(count: int) -> Iterator[None]:
+    """Keep Python's collector of cycles from running while *count* items are added.
+
+    A batch of thousands makes tens of thousands of objects that all live until
+    it is written, and no cycle.  The collector would go through them, and all
+    others there are, several times: a fifteenth of the time such a batch takes.
+    """
+    if count < COLLECTED_BELOW or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class Upkeep:

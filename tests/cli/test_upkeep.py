@@ -122,7 +122,7 @@ def test_reembed_changes_over_to_another_embedder(amv: Cli) -> None:
 
     assert run.json == {"embedded": 1, "embedder": "hashing:64"}
     refused = amv("search", "Rome", "-n", "a", "--json")
-    assert (refused.code, refused.error["type"]) == (1, "DimensionMismatch")
+    assert (refused.code, refused.error["type"]) == (1, "EmbedderChanged")
     found = amv("--embedder", "hashing:64", "search", "Rome", "-n", "a", "--json")
     assert found.json["hits"][0]["item"]["id"] == "x"
     assert found.json["hits"][0]["similarity"] > 0

@@ -39,7 +39,7 @@ CONNECTIVITY = 10
 EXPANSION_ADD = 128
 """How many candidates are looked at to place a centroid in the graph."""
 
-EXPANSION_SEARCH = 96
+EXPANSION_SEARCH = 80
 """How many at least are looked at to find the cells a vector belongs in."""
 
 STALE_SHARE = 0.25

@@ -106,8 +106,12 @@ class Edit:
         hot = [row.key for row in added if row.state.tier is Tier.HOT]
         self.change.hot_in += hot
         self.add_to_totals(hot=len(hot), pinned=sum(row.pinned for row in added))
+        last: Row | None = None
         for row in added:
-            self.wake_for(row)
+            # Most of a batch begin in one state, and never expire.
+            if last is None or row.state is not last.state or row.expires_s != last.expires_s:
+                self.wake_for(row)
+            last = row
         return added
 
     def index(

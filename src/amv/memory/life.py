@@ -121,10 +121,9 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
             continue
         if item.pinned:
             check_pinned_room(edit, 1 + sum(r.pinned for _, r, _ in waiting))
-        state = _first_state(edit, item.begins_s, pinned=item.pinned)
-        if place < probation_from and state.protection is Protection.PROBATION:
-            # Too many come after it for this one to be among the newest.
-            state = released
+        # Where too many come after it, it is not among the newest that are in probation.
+        is_released = place < probation_from and not item.pinned and item.begins_s <= edit.now_s
+        state = released if is_released else _first_state(edit, item.begins_s, pinned=item.pinned)
         row = new_row(edit, item, state)
         ids.add(item.id)
         if item.claim is None:
