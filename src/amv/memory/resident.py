@@ -31,7 +31,7 @@ def run_resident(
     costs more than it looks: they are few.
     """
     block, k, budget = view.pending, query.k, settings.budget
-    pool = k + max(16, k)
+    pool = max(k + 16, settings.rerank_for(k))
     n = len(block)
     scanned_warm = max(0, n - budget.hot) + min(n, pool)
     if scanned_warm > budget.warm:

@@ -63,8 +63,7 @@ class _Scan:
     @property
     def rerank_reserve(self) -> int:
         """Distances kept back for scoring the best candidates again in full precision."""
-        reserve = max(self.settings.rerank, 2 * self.query.k)
-        return min(reserve, self.settings.budget.warm // 2)
+        return self.settings.rerank_for(self.query.k)
 
     @property
     def room_to_rescore(self) -> int:
@@ -385,13 +384,13 @@ def _walk(scan: _Scan) -> list[Match]:
 def _shown(scan: _Scan, found: _Candidates) -> tuple[list[int], dict[int, Card]]:
     """Walk candidates by rank; return the places of those that may be shown, and the cards read.
 
-    A few more than k, since exact similarities and values may still reorder them;
-    not more than can be scored again, as rough similarities may not compete with exact ones.
+    More than k, since exact similarities and values may still reorder them; not
+    more than can be scored again, as rough similarities may not compete with exact ones.
     """
     query = scan.query
     zeros = np.zeros(len(found.keys), dtype=np.float32)
     rough = fuse(found.similarities, found.lexical, zeros, scan.settings.weights)
-    pool = max(query.k + 16, 2 * query.k)
+    pool = max(query.k + 16, scan.rerank_reserve)
     order = _in_order(rough, 4 * pool)
     kept: list[int] = []
     cards: dict[int, Card] = {}

@@ -101,3 +101,7 @@ class MemorySettings:
         ):
             if not holds:
                 raise InvalidInput(f"need {need}, got {self!r}")
+
+    def rerank_for(self, k: int) -> int:
+        """Return how many of the best candidates a search for *k* scores again exactly."""
+        return min(max(self.rerank, 2 * k), self.budget.warm // 2)
