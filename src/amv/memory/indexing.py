@@ -25,7 +25,7 @@ from amv.memory.item import Namespace
 from amv.memory.ports import PENDING, Floats, Ids, Members, NamespaceRow, Store, Vectors, Writer
 from amv.memory.settings import CellSettings, MemorySettings
 
-SNAPSHOT_SHARE = 0.25
+SNAPSHOT_SHARE = 0.5
 """The saved centroid index is renewed when this share of the cells has changed since.
 
 Whoever changed some renews it on closing, too."""

@@ -30,7 +30,7 @@ GROUP_MAX = 256
 GROUP_AGE_MAX_S = 0.02
 
 #: Whenever the log has grown by this many pages, it is copied into the database.
-_CHECKPOINT_PAGES = 1000
+_CHECKPOINT_PAGES = 2000
 #: Readers that come and go without a pause keep the log from starting anew.  From this
 #: size on (64 MB), writes wait a moment for them.
 _TRUNCATE_PAGES = 8000
