@@ -1,0 +1,1 @@
+"""The gate: whether an action may go ahead on what is remembered, and what to check first."""
