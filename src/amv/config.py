@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from threading import TIMEOUT_MAX
 from typing import Literal
 
+from amv.checks import check_fields
 from amv.errors import ConfigError
-from amv.memory.checks import check_fields
 from amv.memory.settings import MemorySettings
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")

@@ -20,9 +20,9 @@ from urllib.parse import quote
 
 import numpy as np
 
+from amv.checks import several
 from amv.client.sending import LOCAL, Refused, Sender
 from amv.errors import InvalidInput
-from amv.memory.checks import several
 from amv.memory.filters import check_metadata
 from amv.memory.item import (
     Claim,

@@ -40,7 +40,7 @@ def violated(n: int) -> npt.NDArray[np.bool_]:
     >>> violated(2).astype(int).tolist()
     [[0, 0], [1, 0], [0, 1], [1, 1]]
     """
-    bits = (np.arange(1 << n)[:, None] >> np.arange(n)[None, :]) & 1 == 1
+    bits: npt.NDArray[np.bool_] = (np.arange(1 << n)[:, None] >> np.arange(n)[None, :]) & 1 == 1
     bits.setflags(write=False)
     return bits
 
@@ -97,7 +97,7 @@ def with_foundations(own: Sequence[float], rests_on: Mapping[int, Sequence[int]]
     for i in ordered(n, rests_on):
         below = sum(1 << j for j in set(rests_on.get(i, ())))
         states = np.where(states & below, states | (1 << i), states)
-    return np.bincount(states, weights=belief, minlength=1 << n)
+    return np.bincount(states, weights=belief, minlength=1 << n).astype(np.float64)
 
 
 def ordered(n: int, rests_on: Mapping[int, Sequence[int]]) -> list[int]:

@@ -119,7 +119,9 @@ def check_of(
 class Problem:
     """One decision: a belief over 2^n states, the thetas of n premises, prices, checks left.
 
-    *can_repair* says whether a value to repair with was read already.
+    *can_repair* says whether a value to repair with was read already, *made* how
+    many checks were made, *ages_h* how old each claim is.  The last two are for
+    baselines.
     """
 
     belief: Vector
@@ -127,6 +129,8 @@ class Problem:
     prices: Prices
     checks: tuple[Check, ...] = ()
     can_repair: bool = False
+    made: int = 0
+    ages_h: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         n = len(self.thetas)
@@ -188,6 +192,8 @@ class Problem:
             prices=self.prices,
             checks=left,
             can_repair=self.can_repair or check.repairs[outcome],
+            made=self.made + 1,
+            ages_h=self.ages_h,
         )
 
 
@@ -280,7 +286,7 @@ class _Shape(NamedTuple):
     which check each may make next, and of each outcome the history it leads to.
     """
 
-    count: int
+    total: int
     strides: tuple[int, ...]
     steps: list[tuple[npt.NDArray[np.int64], list[tuple[int, npt.NDArray[np.int64]]]]]
 
@@ -291,10 +297,10 @@ def _shape(
 ) -> _Shape:
     radix = np.asarray([o + 1 for o in outcomes], dtype=np.int64)
     strides = np.concatenate([[1], np.cumprod(radix)])
-    count = int(strides[-1])
-    digits = np.arange(count)[:, None] // strides[None, :-1] % radix[None, :]
+    total = int(strides[-1])
+    digits = np.arange(total)[:, None] // strides[None, :-1] % radix[None, :]
     made = (digits > 0).sum(axis=1)
-    settled = np.zeros((count, len(outcomes)), dtype=bool)
+    settled = np.zeros((total, len(outcomes)), dtype=bool)
     for j, flags in enumerate(conclusive):
         settled[:, j] = np.asarray((False, *flags))[digits[:, j]]
     # Closed by a conclusive answer of one of the same group.
@@ -314,7 +320,7 @@ def _shape(
             if len(free):
                 moves.append((j, free))
         steps.append((here, moves))
-    return _Shape(count, tuple(strides[:-1].tolist()), steps)
+    return _Shape(total, tuple(strides[:-1].tolist()), steps)
 
 
 def work_of(problem: Problem) -> int:
@@ -347,7 +353,7 @@ class _Values(NamedTuple):
 
 
 def _values(problem: Problem) -> _Values:
-    """Return of each history its probability, and what the best plan from there loses, times that."""
+    """Return each history's probability, and what the best plan from it loses, times that."""
     checks = problem.checks
     names = list(dict.fromkeys(check.group for check in checks))
     shape = _shape(
@@ -400,7 +406,7 @@ class _Ahead:
         self._confirm = np.asarray(
             [self._outcomes.index((j, c.confirms.index(True))) for j, c in enumerate(checks)]
         )
-        # What is no longer to be asked after an outcome: the check, and if it is conclusive its group.
+        # What is not asked any more after an outcome: the check, and its group if conclusive.
         self._closes = np.asarray(
             [
                 [
