@@ -31,7 +31,7 @@ from amv.errors import (
 from amv.gate import Guard
 from amv.guard.actions import Action
 from amv.guard.decision import Decision
-from amv.guard.service import NOT_FOUND
+from amv.guard.state import NOT_FOUND
 from amv.memory.item import Claim, Item, Status
 from amv.memory.ports import Embedder
 from amv.memory.results import (

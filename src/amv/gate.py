@@ -101,10 +101,9 @@ class Guard(GuardService):
         self.memory = memory
         self._verifiers = Verifiers()
         self._owns_memory = owns_memory
-        self._acting: ContextVar[_Acting] = ContextVar(
-            "amv_acting",
-            default=_Acting(() if namespace is None else check_namespace(namespace), "", ""),
-        )
+        name = () if namespace is None else check_namespace(namespace)
+        self._acting_by_default = _Acting(name, "", "")
+        self._acting: ContextVar[_Acting] = ContextVar("amv_acting")
         super().__init__(
             policy,
             MemoryClaims(memory),
@@ -142,11 +141,6 @@ class Guard(GuardService):
         except BaseException:
             memory.close()
             raise
-
-    @property
-    def policy(self) -> Policy:
-        """The rules in force, those set by decorators among them."""
-        return self._policy
 
     @contextmanager
     def acting(
@@ -186,44 +180,35 @@ class Guard(GuardService):
         def wrap(function: F) -> F:
             signature = inspect.signature(function)
 
-            def begin(args: Any, kwargs: Any) -> str | None:
+            @contextmanager
+            def guarding(args: Any, kwargs: Any) -> Iterator[None]:
                 bound = signature.bind(*args, **kwargs)
                 bound.apply_defaults()
-                return self._begin(name, dict(bound.arguments))
-
-            def end(key: str | None, error: BaseException | None) -> None:
-                if key is None:
-                    return
-                state = State.SUCCEEDED
-                if error is not None:
-                    state = State.FAILED if isinstance(error, failed_on) else State.UNKNOWN
-                self.settle(key, state)
+                key = self._begin(name, dict(bound.arguments))
+                state = State.UNKNOWN
+                try:
+                    yield
+                    state = State.SUCCEEDED
+                except failed_on:
+                    state = State.FAILED
+                    raise
+                finally:
+                    if key is not None:
+                        self.settle(key, state)
 
             if inspect.iscoroutinefunction(function):
 
                 @functools.wraps(function)
                 async def guarded_async(*args: Any, **kwargs: Any) -> Any:
-                    key = begin(args, kwargs)
-                    try:
-                        result = await function(*args, **kwargs)
-                    except BaseException as error:
-                        end(key, error)
-                        raise
-                    end(key, None)
-                    return result
+                    with guarding(args, kwargs):
+                        return await function(*args, **kwargs)
 
                 return guarded_async  # type: ignore[return-value]
 
             @functools.wraps(function)
             def guarded(*args: Any, **kwargs: Any) -> Any:
-                key = begin(args, kwargs)
-                try:
-                    result = function(*args, **kwargs)
-                except BaseException as error:
-                    end(key, error)
-                    raise
-                end(key, None)
-                return result
+                with guarding(args, kwargs):
+                    return function(*args, **kwargs)
 
             return guarded  # type: ignore[return-value]
 
@@ -231,7 +216,7 @@ class Guard(GuardService):
 
     def _begin(self, tool: str, arguments: dict[str, Any]) -> str | None:
         """Decide about a call; return the key under which it is settled, None for a free one."""
-        namespace, session, principal = self._acting.get()
+        namespace, session, principal = self._acting.get(self._acting_by_default)
         action = Action(
             tool=tool,
             arguments=arguments,

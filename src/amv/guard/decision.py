@@ -100,7 +100,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
     evidence: Evidence
     problem: str = ""
-    readings: tuple[str, ...] = ()
+    reading: str = ""
     judgement: Judgement
 
 

@@ -38,6 +38,9 @@ Effect = Literal["commit", "read"]
 PERMIT_S = 60.0
 """How long a permit lasts where the policy does not say."""
 
+APPROVAL_S = 86_400.0
+"""How long a person has to approve where the policy does not say."""
+
 _NAME = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
 _PATH = re.compile(r"\$(\.[A-Za-z0-9_\-]+|\[[0-9]+\])*")
 
@@ -101,7 +104,8 @@ class ActionRule(Rule, frozen=True):
     """How one tool is guarded.
 
     Each argument of a commit action is in a premise, in the idempotency key, or
-    among the *free* ones; any other is a premise that nobody verified.
+    among the *free* ones; any other is a premise that nobody verified.  With
+    *approval*, a person is asked where the gate abstains.
     """
 
     loss: Loss | None = None
@@ -114,6 +118,7 @@ class ActionRule(Rule, frozen=True):
     risk_max: float | None = None
     permit_s: float = PERMIT_S
     approval: bool = False
+    approval_s: float = APPROVAL_S
 
 
 class VerifierRule(Rule, frozen=True):
@@ -227,6 +232,8 @@ def _check_action(rule: ActionRule, policy: Policy) -> None:
         raise InvalidInput(f"an action may rest on {4 * PREMISES_MAX} premises at most")
     if not 0.0 < rule.permit_s <= 86_400.0:
         raise InvalidInput(f"permit_s must be above 0 and at most a day, got {rule.permit_s}")
+    if not 0.0 < rule.approval_s < math.inf:
+        raise InvalidInput(f"approval_s must be above 0 and finite, got {rule.approval_s}")
     names = list(rule.rests_on)
     for name, premise in rule.rests_on.items():
         if not _NAME.fullmatch(name):

@@ -123,11 +123,21 @@ class GuardReader(Protocol):
     def last_record(self) -> RecordRow | None:
         """Return the newest record."""
 
-    def records(self, *, after: int = 0, decision_id: str | None = None) -> list[RecordRow]:
-        """Return records after a number, oldest first; of one decision, if it is named."""
+    def records(
+        self,
+        *,
+        after: int = 0,
+        decision_id: str | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
+    ) -> list[RecordRow]:
+        """Return records after a number, oldest first; of one decision or kind, if named."""
 
     def ledger(self, key: str) -> LedgerRow | None:
         """Return the row of an idempotency key."""
+
+    def ledger_of(self, decision_id: str) -> LedgerRow | None:
+        """Return the row that a decision was granted last."""
 
     def granted(self, permit_hash: str) -> LedgerRow | None:
         """Return the row that a permit belongs to."""

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from amv.errors import StoreError
-from amv.guard.actions import canonical
 from amv.guard.ports import GuardWriter, RecordRow
 
 FIRST = "0" * 64
@@ -27,7 +26,7 @@ def keyed_hash(secret: bytes, text: bytes) -> str:
 
 def chained(number: int, before: str, decision_id: str, kind: str, body: bytes) -> str:
     """Return the hash of a record."""
-    head = canonical([number, before, decision_id, kind], "the head of a record")
+    head = msgspec.json.encode((number, before, decision_id, kind))
     return sha256(head + b"\n" + body).hexdigest()
 
 
@@ -35,7 +34,7 @@ def append(tx: GuardWriter, decision_id: str, kind: str, body: object) -> Record
     """Append a record of a decision."""
     last = tx.last_record()
     number, before = (1, FIRST) if last is None else (last.number + 1, last.hash)
-    data = canonical(msgspec.to_builtins(body), "a record")
+    data = msgspec.json.encode(body)
     row = RecordRow(
         number, decision_id, kind, before, chained(number, before, decision_id, kind, data), data
     )

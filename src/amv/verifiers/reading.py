@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from amv.checks import shown
-from amv.guard.service import NOT_FOUND
+from amv.guard.state import NOT_FOUND
 
 REPLY_BYTES_MAX = 1 << 20
 

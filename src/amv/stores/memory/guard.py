@@ -45,15 +45,29 @@ class _Writer:
     def last_record(self) -> RecordRow | None:
         return self._tables.log[-1] if self._tables.log else None
 
-    def records(self, *, after: int = 0, decision_id: str | None = None) -> list[RecordRow]:
-        return [
+    def records(
+        self,
+        *,
+        after: int = 0,
+        decision_id: str | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
+    ) -> list[RecordRow]:
+        found = [
             row
             for row in self._tables.log
-            if row.number > after and decision_id in (None, row.decision_id)
+            if row.number > after
+            and decision_id in (None, row.decision_id)
+            and kind in (None, row.kind)
         ]
+        return found[:limit]
 
     def ledger(self, key: str) -> LedgerRow | None:
         return self._tables.rows.get(key)
+
+    def ledger_of(self, decision_id: str) -> LedgerRow | None:
+        found = [row for row in self._tables.rows.values() if row.decision_id == decision_id]
+        return found[0] if found else None
 
     def granted(self, permit_hash: str) -> LedgerRow | None:
         found = [row for row in self._tables.rows.values() if row.permit_hash == permit_hash]

@@ -45,18 +45,28 @@ class SqliteGuardReader:
         found = self._execute(f"{_RECORDS} ORDER BY number DESC LIMIT 1").fetchone()
         return None if found is None else RecordRow(*found)
 
-    def records(self, *, after: int = 0, decision_id: str | None = None) -> list[RecordRow]:
-        if decision_id is None:
-            found = self._execute(f"{_RECORDS} WHERE number > ? ORDER BY number", (after,))
-        else:
-            found = self._execute(
-                f"{_RECORDS} WHERE decision_id = ? AND number > ? ORDER BY number",
-                (decision_id, after),
-            )
+    def records(
+        self,
+        *,
+        after: int = 0,
+        decision_id: str | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
+    ) -> list[RecordRow]:
+        statement, params = f"{_RECORDS} WHERE number > ?", list[object]([after])
+        for column, wanted in (("decision_id", decision_id), ("kind", kind)):
+            if wanted is not None:
+                statement += f" AND {column} = ?"
+                params.append(wanted)
+        params.append(-1 if limit is None else limit)
+        found = self._execute(f"{statement} ORDER BY number LIMIT ?", params)
         return decoded(lambda columns: RecordRow(*columns), found, "a record of the gate")
 
     def ledger(self, key: str) -> LedgerRow | None:
         return self._one(f"{_LEDGER} WHERE key = ?", key)
+
+    def ledger_of(self, decision_id: str) -> LedgerRow | None:
+        return self._one(f"{_LEDGER} WHERE decision_id = ?", decision_id)
 
     def granted(self, permit_hash: str) -> LedgerRow | None:
         return self._one(f"{_LEDGER} WHERE permit_hash = ?", permit_hash)

@@ -20,6 +20,7 @@ CREATE TABLE guard_ledger (
     changed_s   REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX guard_ledger_by_state ON guard_ledger (state, changed_s);
+CREATE INDEX guard_ledger_by_decision ON guard_ledger (decision_id);
 
 -- The words behind the hashes in records; they go when what they are about is forgotten.
 CREATE TABLE guard_text (

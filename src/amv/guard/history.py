@@ -1,0 +1,81 @@
+"""Looking back: what was decided, why, and whether it would be decided so again."""
+
+from amv.guard import record
+from amv.guard.decision import Decision, Ended, Observed, Opened
+from amv.guard.judge import Case, Evidence, judge
+from amv.guard.ports import GuardStore
+from amv.guard.state import Deciding, decision_of, loaded
+
+LISTED_MAX = 1000
+
+
+class History:
+    """The reading half of the gate."""
+
+    def __init__(self, store: GuardStore) -> None:
+        self._store = store
+
+    def get(self, decision_id: str) -> Decision:
+        """Return a decision as it stands, without its permit; raises ItemNotFound."""
+        with self._store.read() as reader:
+            return decision_of(loaded(reader, decision_id))
+
+    def decisions(self, *, after: int = 0, limit: int = 100) -> list[tuple[int, Decision]]:
+        """Return decisions, oldest first, with the number of the record that opened each."""
+        found: list[tuple[int, Decision]] = []
+        with self._store.read() as reader:
+            for row in reader.records(after=after, kind="opened", limit=min(limit, LISTED_MAX)):
+                found.append((row.number, decision_of(loaded(reader, row.decision_id))))
+        return found
+
+    def replay(self) -> list[str]:
+        """Judge every recorded case again; return what differs, and what is wrong with the log."""
+        with self._store.read() as reader:
+            rows = reader.records()
+        found = record.faults(rows)
+        if found:
+            return found
+        cases: dict[str, tuple[Case, list[Evidence]]] = {}
+        for row in rows:
+            judged = None
+            if row.kind == "opened":
+                opened = record.body_of(row, Opened)
+                if opened.case is not None:
+                    cases[row.decision_id] = (opened.case, [])
+                    judged = opened.judgement
+            elif row.kind == "observed":
+                observed = record.body_of(row, Observed)
+                cases[row.decision_id][1].append(observed.evidence)
+                judged = observed.judgement
+            if judged is not None and judge(*cases[row.decision_id]) != judged:
+                found.append(f"record {row.number} would be judged otherwise now")
+        return found
+
+    def explain(self, decision_id: str) -> str:
+        """Return a decision in plain words, from its first record to its last."""
+        with self._store.read() as reader:
+            state = loaded(reader, decision_id)
+            rows = reader.records(decision_id=decision_id)
+        ended = [record.body_of(row, Ended).what for row in rows if row.kind == "moved"]
+        return "\n".join(_told(state, ended))
+
+
+def _told(state: Deciding, ended: list[str]) -> list[str]:
+    decision = decision_of(state)
+    lines = [f"{decision.verdict}: {decision.tool}", f"  {decision.reason}"]
+    if not state.words.premises and state.opened.premises:
+        lines.append("  The words of this decision were forgotten; its numbers are kept.")
+    for premise in decision.premises:
+        known = "not remembered" if premise.remembered is None else f"{premise.remembered!r}"
+        weight = "" if premise.is_critical else ", not critical"
+        lines.append(
+            f"  {premise.name}: {premise.subject}/{premise.attribute} is {known}{weight}; "
+            f"violated with probability {premise.before:.3g}, after checks {premise.after:.3g}; "
+            f"a wrong action would lose {premise.theta:g}"
+        )
+    for observed in state.observed:
+        said = ", ".join(observed.evidence.outcomes)
+        why = f" ({observed.problem})" if observed.problem else ""
+        lines.append(f"  check {observed.evidence.check}: {said}{why}")
+    lines += [f"  then {what}" for what in ended]
+    return lines
