@@ -31,6 +31,7 @@ from amv.errors import InvalidInput, PolicyError
 from amv.guard.actions import canonical
 from amv.guard.belief import PREMISES_MAX, ordered
 from amv.guard.loss import EPSILON, Prices, check_informative
+from amv.guard.presets import PRESETS, with_preset
 
 Mode = Literal["enforce", "shadow"]
 Effect = Literal["commit", "read"]
@@ -182,9 +183,12 @@ class Policy(Rule, frozen=True):
 
 
 def parse(data: object) -> Policy:
-    """Return the policy that plain data (of YAML or JSON) says; raises PolicyError."""
+    """Return the policy that plain data (of YAML or JSON) says; raises PolicyError.
+
+    An action may name a *preset*, from which comes what it does not say itself.
+    """
     try:
-        policy = msgspec.convert(data, Policy)
+        policy = msgspec.convert(_with_presets(data), Policy)
     except msgspec.ValidationError as error:
         raise PolicyError(f"the policy is not valid: {error}") from error
     for name, verifier in policy.verifiers.items():
@@ -192,6 +196,23 @@ def parse(data: object) -> Policy:
     for name, rule in policy.actions.items():
         _check(f"actions.{name}", name, lambda r=rule: _check_action(r, policy))
     return policy
+
+
+def _with_presets(data: object) -> object:
+    actions = data.get("actions") if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping) or not isinstance(actions, Mapping):
+        return data
+    filled: dict[Any, Any] = {}
+    for name, rule in actions.items():
+        filled[name] = rule
+        if isinstance(rule, Mapping) and "preset" in rule:
+            if rule["preset"] not in PRESETS:
+                known = ", ".join(PRESETS)
+                raise PolicyError(
+                    f"unknown preset {shown(rule['preset'])}; there is {known} - at actions.{name}"
+                )
+            filled[name] = with_preset(rule, PRESETS[rule["preset"]])
+    return {**data, "actions": filled}
 
 
 def _check(where: str, name: str, check: Any) -> None:

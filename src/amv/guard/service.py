@@ -13,7 +13,7 @@ from dataclasses import replace
 import msgspec
 
 from amv.checks import shown
-from amv.errors import AmvError, Conflict, InvalidInput, ItemNotFound, StoreError
+from amv.errors import AmvError, Conflict, EmbedderError, InvalidInput, ItemNotFound, StoreError
 from amv.guard import approval, bind, ledger, record
 from amv.guard.actions import Action, canonical, equal
 from amv.guard.bind import Premise
@@ -87,7 +87,7 @@ class GuardService(Executions, History):
                     break
                 state = self._observed(state, self._asked(state))
             return self._answered(state, approval_id)
-        except (StoreError, ItemNotFound, Conflict) as error:
+        except (StoreError, ItemNotFound, Conflict, EmbedderError) as error:
             return self._failed(action, error)
 
     def evidence(self, decision_id: str, verifier: str, value: object) -> Decision:
