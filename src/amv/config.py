@@ -138,3 +138,9 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         return Settings(**given)  # type: ignore[arg-type]
     except ConfigError as error:
         raise ConfigError(f"in AMV_DB, AMV_EMBEDDER or AMV_LOG_LEVEL: {error}") from error
+
+
+def policy_from_environment(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return the file of the gate's policy that AMV_POLICY names, if it does."""
+    environ = os.environ if environ is None else environ
+    return environ.get("AMV_POLICY") or None

@@ -121,3 +121,10 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any]
     premises: tuple[Premise, ...]
     values: dict[str, Any] = {}
+
+
+def plain(decision: Decision) -> dict[str, Any]:
+    """Return a decision as plain data, for JSON; what is infinite is null."""
+    data = msgspec.to_builtins(decision)
+    assert isinstance(data, dict)
+    return data

@@ -28,6 +28,11 @@ class History:
                 found.append((row.number, decision_of(loaded(reader, row.decision_id))))
         return found
 
+    def decided(self) -> int:
+        """Return how many decisions are in the log."""
+        with self._store.read() as reader:
+            return len(reader.records(kind="opened"))
+
     def replay(self) -> list[str]:
         """Judge every recorded case again; return what differs, and what is wrong with the log."""
         with self._store.read() as reader:
