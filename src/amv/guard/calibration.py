@@ -101,9 +101,9 @@ def fit(labels: Sequence[Label]) -> Fitted:
     sorts: list[Sort] = ["identity", "platt", "beta"]
     if len(labels) >= ISOTONIC_FROM:
         sorts.append("isotonic")
-    losses = {sort: _held_out(labels, sort) for sort in sorts}
+    losses: dict[str, float] = {sort: _held_out(labels, sort) for sort in sorts}
     best = min(sorts, key=losses.__getitem__)
-    return Fitted(fitted(labels, best), dict(losses), len(labels))
+    return Fitted(fitted(labels, best), losses, len(labels))
 
 
 def _held_out(labels: Sequence[Label], sort: Sort) -> float:

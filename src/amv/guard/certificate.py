@@ -202,7 +202,7 @@ def certify_weighted(
         if len(gone) < needed:
             continue
         # E[w (harm - epsilon)] <= 0 as a mean of values in [0, 1].
-        shifted = [(one.weight / top) * (one.is_harmful - epsilon) / 1.0 + epsilon for one in gone]
+        shifted = [(one.weight / top) * (one.is_harmful - epsilon) + epsilon for one in gone]
         if betting_tail(shifted, epsilon) > delta:
             break
         best = Trial(threshold, len(gone), sum(one.is_harmful for one in gone))
