@@ -22,6 +22,11 @@ class Approvals:
         with self._store.read() as reader:
             return reader.approvals(state)
 
+    def get(self, approval_id: str) -> ApprovalRow:
+        """Return a request; raises ItemNotFound."""
+        with self._store.read() as reader:
+            return found(reader, approval_id)
+
     def decide(self, approval_id: str, *, approve: bool, by: str, now_s: float) -> ApprovalRow:
         """Approve or reject a request; raises ItemNotFound, Conflict if it is decided or over."""
 

@@ -61,6 +61,7 @@ class Decision:
     code: str
     reason: str
     mode: str
+    namespace: tuple[str, ...]
     risk: float = 0.0
     harm: float = 0.0
     expected_loss: float = 0.0

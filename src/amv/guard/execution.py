@@ -74,6 +74,14 @@ class Executions:
             self._move(row.key, State.UNKNOWN)
         return [row.key for row in rows]
 
+    def decision_of_key(self, key: str) -> str:
+        """Return the decision that an idempotency key was granted by; raises ItemNotFound."""
+        with self._store.read() as reader:
+            row = reader.ledger(key)
+        if row is None:
+            raise ItemNotFound(f"nothing was granted under the key {key!r}")
+        return row.decision_id
+
     def key_of_decision(self, decision_id: str) -> str:
         """Return the idempotency key that a decision was granted; raises ItemNotFound."""
         with self._store.read() as reader:

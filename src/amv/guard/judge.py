@@ -116,7 +116,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
     *before* and *after* are the probabilities of each premise to be violated,
     *voi* the value of information of each check that is left, *proceed* R,
-    *harm* H.
+    *harm* H.  *unresolved* names the premises that were worth a check which told
+    nothing: no action goes ahead on those.
     """
 
     verdict: str
@@ -129,6 +130,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[float, ...]
     voi: tuple[tuple[str, float], ...]
     planner: str
+    unresolved: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=1024)
@@ -192,6 +194,7 @@ def judge(case: Case, evidence: Sequence[Evidence]) -> Judgement:
     asked: set[str] = set()
     closed: set[str] = set()
     can_repair = False
+    settled: dict[int, bool] = {}
     for found in evidence:
         check = by_name.get(found.check)
         if check is None:
@@ -199,6 +202,8 @@ def judge(case: Case, evidence: Sequence[Evidence]) -> Judgement:
         if found.check in asked:
             raise InvalidInput(f"evidence of {found.check!r}, which has answered already")
         asked.add(found.check)
+        for premise, outcome in zip(check.premises, found.outcomes, strict=False):
+            settled[premise] = settled.get(premise, False) or outcome != "inconclusive"
         if check.group in closed or all(o == "inconclusive" for o in found.outcomes):
             continue
         closed.add(check.group)

@@ -316,6 +316,7 @@ class GuardService(Executions, History):
             code="gate_error",
             reason=f"the gate could not decide: {error}",
             mode=self._policy.mode,
+            namespace=action.namespace,
             voi={},
             values={},
         )

@@ -149,6 +149,7 @@ def decision_of(state: Deciding) -> Decision:
         code=opened.code,
         reason=_UNJUDGED.get(opened.code, ""),
         mode=opened.mode,
+        namespace=state.words.namespace,
         voi={},
         values=dict(state.words.values),
     )
@@ -156,8 +157,10 @@ def decision_of(state: Deciding) -> Decision:
         return replace(base, verdict=Verdict.PROCEED.value)
     if judged is None:
         return base
+    is_unresolved = bool(judged.unresolved) and judged.verdict == Verdict.ABSTAIN
     return replace(
         base,
+        code="unresolved" if is_unresolved else opened.code,
         verdict=judged.verdict,
         reason=reason_of(judged, state.case),
         risk=judged.proceed,
@@ -166,6 +169,9 @@ def decision_of(state: Deciding) -> Decision:
         premises=_views(state, judged),
         voi=dict(judged.voi),
         planner=judged.planner,
+        code="unresolved"
+        if judged.unresolved and judged.verdict == Verdict.ABSTAIN
+        else opened.code,
     )
 
 
@@ -180,6 +186,8 @@ def reason_of(judged: Judgement, case: Case) -> str:
         return f"{weighed}; checking {judged.check} is worth {worth:.4g} more than it costs"
     if judged.verdict == Verdict.REPAIR:
         return f"{weighed}; a check read another value, with which the action can be repaired"
+    if judged.verdict == Verdict.ABSTAIN and judged.unresolved:
+        return f"{weighed}; checks told nothing of {', '.join(judged.unresolved)}"
     if judged.verdict == Verdict.ABSTAIN and judged.proceed <= judged.abstain:
         return f"{weighed}, which is more than the {case.harm_max:.4g} allowed"
     return weighed

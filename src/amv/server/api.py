@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from amv.errors import InvalidInput
+from amv.guard.service import GuardService
 from amv.memory.item import ID_ALPHABET, Namespace, Status
 from amv.memory.service import MemoryService
 from amv.server import cursors, wire
@@ -33,6 +34,7 @@ class Call:
     """One request, checked as far as HTTP goes."""
 
     memory: MemoryService
+    guard: GuardService | None
     principal: Principal
     path: Mapping[str, str]
     query: Mapping[str, str]
