@@ -169,9 +169,6 @@ def decision_of(state: Deciding) -> Decision:
         premises=_views(state, judged),
         voi=dict(judged.voi),
         planner=judged.planner,
-        code="unresolved"
-        if judged.unresolved and judged.verdict == Verdict.ABSTAIN
-        else opened.code,
     )
 
 
