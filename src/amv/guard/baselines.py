@@ -59,12 +59,15 @@ def naive_voi(problem: Problem) -> Plan:
     martingale), so that a check is worth minus its price.  Source: remark 1 of
     arXiv 2610.31446.
     """
-    for number, check in enumerate(problem.checks):
-        after = float((problem.belief * check.likelihood @ problem.losses).sum())
-        price = problem.prices.check_weight * check.cost
-        if problem.risk - after - price > 1e-12:
-            return _checking(problem, number, "naive_voi")
-    return stop(problem, "naive_voi")
+    pays = [
+        problem.risk
+        - float((problem.belief * check.likelihood @ problem.losses).sum())
+        - problem.prices.check_weight * check.cost
+        > 1e-9 * problem.risk
+        for check in problem.checks
+    ]
+    name = "naive_voi"
+    return _checking(problem, pays.index(True), name) if any(pays) else stop(problem, name)
 
 
 def env_probe(problem: Problem) -> Plan:

@@ -7,6 +7,7 @@ premise that nobody verified.
 """
 
 from collections.abc import Callable, Mapping
+from string import Formatter
 from typing import Any
 
 import msgspec
@@ -54,8 +55,11 @@ def filled(template: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
     """Return subject and attribute of a claim's template; raises InvalidInput.
 
     A value with a slash in it can't make one claim look like another: only the
-    last slash of the template itself divides subject and attribute.
+    last slash of the template itself divides subject and attribute, and of several
+    arguments in a subject only the last may hold one.
     """
+    subject, _, attribute = template.rpartition("/")
+    fields = [name for _, name, _, _ in Formatter().parse(subject) if name is not None]
     values: dict[str, str] = {}
     for name in claim_fields(template):
         value = arguments.get(name)
@@ -65,7 +69,11 @@ def filled(template: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
                 f"got {shown(value)}"
             )
         values[name] = str(value)
-    subject, _, attribute = template.rpartition("/")
+        if name in fields[:-1] and "/" in values[name]:
+            raise InvalidInput(
+                f"claim {template!r} can't tell where {name!r} ends with a slash in it, "
+                f"got {shown(value)}"
+            )
     return subject.format_map(values), attribute.format_map(values)
 
 
@@ -156,14 +164,26 @@ def _unbound(name: str, theta: float) -> Premise:
     )
 
 
+def _critical(premises: list[Premise], above: float) -> list[Premise]:
+    """Return the premises that would lose more than *above*, and all that these rest on."""
+    by_name = {premise.name: premise for premise in premises}
+    found = {premise.name for premise in premises if premise.theta > above}
+    todo = list(found)
+    while todo:
+        below = set(by_name[todo.pop()].rests_on) - found
+        found |= below
+        todo += below
+    return [premise for premise in premises if premise.name in found]
+
+
 def case_of(premises: list[Premise], rule: ActionRule, policy: Policy, planner: str) -> Case:
     """Return the case of an action, with its critical premises and what can check them."""
     prices = policy.prices(rule)
-    critical = [p for p in premises if p.theta > prices.critical_above or p.rests_on]
+    critical = _critical(premises, prices.critical_above)
     place = {premise.name: i for i, premise in enumerate(critical)}
     checks: dict[str, list[int]] = {}
     for i, premise in enumerate(critical):
-        for name in premise.verify_with:
+        for name in dict.fromkeys(premise.verify_with):
             checks.setdefault(name, []).append(i)
     risk_max = prices.risk_max
     return Case(
@@ -173,7 +193,7 @@ def case_of(premises: list[Premise], rule: ActionRule, policy: Policy, planner: 
                 p=min(P_MAX, max(P_MIN, premise.p)),
                 theta=premise.theta,
                 age_h=premise.age_h,
-                rests_on=tuple(place[b] for b in premise.rests_on if b in place),
+                rests_on=tuple(place[b] for b in premise.rests_on),
             )
             for premise in critical
         ),

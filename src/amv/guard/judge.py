@@ -9,13 +9,14 @@ that is what replaying a decision does.
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from amv.errors import InvalidInput
 from amv.guard import baselines
+from amv.guard.ahead import default, lookahead
 from amv.guard.belief import (
     Vector,
     check_count,
@@ -32,14 +33,15 @@ from amv.guard.plan import (
     Plan,
     Planner,
     Problem,
+    Verdict,
     check_of,
-    default,
     exact,
-    lookahead,
     myopic,
 )
 
 Outcome = Literal["confirmed", "refuted", "inconclusive"]
+
+NOTHING = "inconclusive"
 
 PLANNERS: Mapping[str, Planner] = {
     "default": default,
@@ -161,7 +163,7 @@ def prior_of(case: Case) -> Vector:
     if len(case.causes) > 1 or any(rests_on.values()):
         raise InvalidInput("an action may have one common cause, and then no premise of a premise")
     (cause,) = case.causes
-    q = min(cause.probability, *(probabilities[i] for i in cause.premises))
+    q = min([cause.probability, *(probabilities[i] for i in cause.premises)])
     return with_common_cause(probabilities, cause.premises, q)
 
 
@@ -175,51 +177,89 @@ def likelihood_of(check: CaseCheck, evidence: Evidence, count: int) -> Vector:
     found = np.ones(1 << count)
     states = np.arange(1 << count)
     for premise, outcome in zip(check.premises, evidence.outcomes, strict=True):
-        if outcome == "inconclusive":
+        if outcome == NOTHING:
             continue
         refutes = np.where((states >> premise) & 1 == 1, check.sensitivity, 1.0 - check.specificity)
         found *= refutes if outcome == "refuted" else 1.0 - refutes
     return found
 
 
-def judge(case: Case, evidence: Sequence[Evidence]) -> Judgement:
-    """Return what to do after *evidence*, in the order in which it came.
+class _Heard(NamedTuple):
+    """What evidence leaves: a belief, checks that are not asked again, premises nobody settled."""
 
-    Raises InvalidInput on evidence of a check that the case does not have, or of
-    one that was closed by an earlier answer.
-    """
-    count = len(case.premises)
-    belief = prior = prior_of(case)
+    belief: Vector
+    asked: set[str]
+    closed: set[str]
+    can_repair: bool
+    unresolved: tuple[int, ...]
+
+
+def _heard(case: Case, evidence: Sequence[Evidence], belief: Vector) -> _Heard:
     by_name = {check.name: check for check in case.checks}
     asked: set[str] = set()
     closed: set[str] = set()
     can_repair = False
-    settled: dict[int, bool] = {}
+    # By premise: asked of in vain, told of, and told of by sources that can't both be right.
+    unsettled: set[int] = set()
+    settled: set[int] = set()
+    contradicted: set[int] = set()
     for found in evidence:
         check = by_name.get(found.check)
         if check is None:
             raise InvalidInput(f"evidence of {found.check!r}, which is no check of this decision")
-        if found.check in asked:
-            raise InvalidInput(f"evidence of {found.check!r}, which has answered already")
+        if found.check in asked or check.group in closed:
+            raise InvalidInput(f"evidence of {found.check!r}, whose source has answered already")
         asked.add(found.check)
-        for premise, outcome in zip(check.premises, found.outcomes, strict=False):
-            settled[premise] = settled.get(premise, False) or outcome != "inconclusive"
-        if check.group in closed or all(o == "inconclusive" for o in found.outcomes):
+        likelihood = likelihood_of(check, found, len(case.premises))
+        told = {p for p, o in zip(check.premises, found.outcomes, strict=True) if o != NOTHING}
+        if not belief @ likelihood > 0.0:
+            # Sources that never err contradict each other, so one of them does; neither counts.
+            contradicted |= told
             continue
-        closed.add(check.group)
-        belief = updated(belief, likelihood_of(check, found, count))
-        can_repair = can_repair or (found.has_value and "refuted" in found.outcomes)
-    left = tuple(c for c in case.checks if c.name not in asked and c.group not in closed)
+        unsettled |= set(check.premises) - told
+        settled |= told
+        if told:
+            closed.add(check.group)
+            belief = updated(belief, likelihood)
+            can_repair = can_repair or (found.has_value and "refuted" in found.outcomes)
+    unresolved = tuple(sorted((unsettled - settled) | contradicted))
+    return _Heard(belief, asked, closed, can_repair, unresolved)
+
+
+def judge(case: Case, evidence: Sequence[Evidence]) -> Judgement:
+    """Return what to do after *evidence*, in the order in which it came.
+
+    An action never goes ahead on a premise of which a check told nothing, unless
+    another one settled it.  Raises InvalidInput on evidence of a check that the
+    case does not have, or of one whose group was closed by an earlier answer.
+    """
+    prior = prior_of(case)
+    heard = _heard(case, evidence, prior)
+    left = tuple(
+        c for c in case.checks if c.name not in heard.asked and c.group not in heard.closed
+    )
     problem = Problem(
-        belief=belief,
+        belief=heard.belief,
         thetas=tuple(premise.theta for premise in case.premises),
         prices=case.prices(),
-        checks=_checks(left, count, case.repair is not None),
-        can_repair=can_repair and case.repair is not None,
-        made=len(asked),
+        checks=_checks(left, len(case.premises), case.repair is not None),
+        can_repair=heard.can_repair and case.repair is not None,
+        made=len(heard.asked),
         ages_h=tuple(premise.age_h for premise in case.premises),
     )
-    return _judgement(problem, prior, left, PLANNERS[case.planner](problem))
+    plan = PLANNERS[case.planner](problem)
+    if heard.unresolved and plan.verdict is Verdict.PROCEED:
+        plan = _ended_without_executing(problem, plan)
+    judged = _judgement(problem, prior, left, plan)
+    names = tuple(case.premises[premise].name for premise in heard.unresolved)
+    return msgspec.structs.replace(judged, unresolved=names)
+
+
+def _ended_without_executing(problem: Problem, plan: Plan) -> Plan:
+    abstain = problem.prices.abstain
+    if problem.can_repair and problem.repair < abstain:
+        return plan._replace(verdict=Verdict.REPAIR, expected_loss=problem.repair)
+    return plan._replace(verdict=Verdict.ABSTAIN, expected_loss=abstain)
 
 
 def _judgement(problem: Problem, prior: Vector, left: Sequence[CaseCheck], plan: Plan) -> Judgement:
@@ -234,6 +274,7 @@ def _judgement(problem: Problem, prior: Vector, left: Sequence[CaseCheck], plan:
         after=tuple(marginals(problem.belief).tolist()),
         voi=tuple(
             (check.name, plan.stopping - value)
+            # A baseline values no check.
             for check, value in zip(left, plan.checked, strict=False)
         ),
         planner=plan.planner,

@@ -97,10 +97,12 @@ def draft(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             raise InvalidInput(f"a tool is an object with a name, got {shown(tool)}")
         notes = tool.get("annotations") or {}
         schema = tool.get("inputSchema") or {}
+        if not isinstance(notes, Mapping) or not isinstance(schema, Mapping):
+            raise InvalidInput(f"annotations and inputSchema are objects, got {shown(tool)}")
         fields = list(schema.get("properties") or {})
         destroys = bool(notes.get("destructiveHint", True))
         rule: dict[str, Any] = {"preset": "delete" if destroys else "calendar", "free": []}
-        ids = [name for name in fields if name == "id" or name.endswith("_id")]
+        ids = [n for n in fields if n.isidentifier() and (n == "id" or n.endswith("_id"))]
         if ids:
             rule["idempotency"] = {"key": ids}
             rule["rests_on"] = {

@@ -39,17 +39,14 @@ class Prices:
     check_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        for what, price in (("abstain", self.abstain), ("repair", self.repair)):
-            if price is not None and not 0.0 <= price < math.inf:
-                raise InvalidInput(f"the loss {what!r} must be at least 0 and finite, got {price}")
+        check_price(self.abstain, "the loss 'abstain'")
+        if self.repair is not None:
+            check_price(self.repair, "the loss 'repair'")
         if not self.risk_max >= 0.0:
             raise InvalidInput(f"risk_max (delta) must be at least 0, got {self.risk_max}")
         if not 0.0 <= self.harm_max <= 1.0:
             raise InvalidInput(f"harm_max (epsilon) must be from 0 to 1, got {self.harm_max}")
-        if not 0.0 <= self.check_weight < math.inf:
-            raise InvalidInput(
-                f"check_weight (lambda) must be at least 0 and finite, got {self.check_weight}"
-            )
+        check_price(self.check_weight, "check_weight (lambda)")
 
     @property
     def critical_above(self) -> float:
@@ -71,6 +68,14 @@ def check_probability(p: float, what: str) -> float:
     if isinstance(p, bool) or not isinstance(p, int | float) or not 0.0 <= p <= 1.0:
         raise InvalidInput(f"{what} must be a probability from 0 to 1, got {p!r}")
     return float(p)
+
+
+def check_price(price: float, what: str) -> float:
+    """Return *price*, or raise InvalidInput unless it is at least 0 and finite."""
+    is_number = isinstance(price, int | float) and not isinstance(price, bool)
+    if not is_number or not 0.0 <= price < math.inf:
+        raise InvalidInput(f"{what} must be at least 0 and finite, got {price!r}")
+    return float(price)
 
 
 def check_informative(sensitivity: float, specificity: float) -> None:
@@ -112,14 +117,14 @@ def regimes(
     """
     p = check_probability(p, "p")
     check_informative(sensitivity, specificity)
-    prices = Prices(abstain=abstain_cost, repair=repair_cost)
-    Prices(abstain=verify_cost)
-    kappa, price, s, t = prices.abstain, float(verify_cost), sensitivity, specificity
-    rho = kappa if prices.repair is None else min(kappa, prices.repair)
-    if p == 0.0:
+    kappa, price = (
+        check_price(abstain_cost, "abstain_cost"),
+        check_price(verify_cost, "verify_cost"),
+    )
+    rho = kappa if repair_cost is None else min(kappa, check_price(repair_cost, "repair_cost"))
+    s, t = sensitivity, specificity
+    if p * s == 0.0:
         return math.inf, math.inf
-    if p == 1.0:
-        return kappa, kappa
     confirmed = (1.0 - p) * t + p * (1.0 - s)
     # What is left of theta when a confirmed action goes ahead wrongly.
     missed = p * (1.0 - s)

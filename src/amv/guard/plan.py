@@ -7,9 +7,8 @@ answer, plan again.
 One step ahead is not enough (`myopic`): where two premises must both hold, no
 single check may pay while both together do.  So the default is exact: dynamic
 programming over all histories of answers.  Where these are too many it looks
-two checks ahead and values what comes after by a chain that checks until
-refuted.  How much is calculated is counted, never timed, so that the same
-problem is decided in the same way again.
+ahead instead (`amv.guard.ahead`).  How much is calculated is counted, never
+timed, so that the same problem is decided in the same way again.
 
 Histories are valued by their mass: with weights w = P(history, state) the value
 of stopping, of a check and of the whole plan are all sums over w, and nothing
@@ -32,8 +31,8 @@ from amv.errors import InvalidInput
 from amv.guard.belief import Matrix, Vector, check_count, losses, violated
 from amv.guard.loss import Prices, check_informative, check_probability
 
-EXACT_MAX = 2_000_000
-"""Histories times states that exact planning takes on."""
+OBSERVED_MAX = 8
+"""Premises that one check tells of at most; it has 2^k conclusive outcomes."""
 
 _SUM = 1e-9
 
@@ -73,6 +72,15 @@ class Check:
             raise InvalidInput(f"the outcomes of check {self.name!r} must have probabilities")
 
 
+def check_observed(name: str, premises: int) -> None:
+    """Raise InvalidInput if a check tells of too many premises."""
+    if premises > OBSERVED_MAX:
+        raise InvalidInput(
+            f"a verifier may check at most {OBSERVED_MAX} premises of an action, "
+            f"{name!r} checks {premises}"
+        )
+
+
 def check_of(
     name: str,
     premises: Sequence[int],
@@ -93,6 +101,7 @@ def check_of(
     """
     check_informative(sensitivity, specificity)
     check_probability(inconclusive, "the probability of an inconclusive check")
+    check_observed(name, len(premises))
     bad = violated(count)[:, list(premises)]
     table = np.ones((1, 1 << count))
     for column in bad.T:
@@ -245,7 +254,8 @@ def chosen(problem: Problem, checked: Sequence[float], planner: str) -> Plan:
     return Plan(Verdict.VERIFY, best, checked[best], ended.stopping, tuple(checked), planner)
 
 
-def _prices(problem: Problem) -> list[float]:
+def prices_of(problem: Problem) -> list[float]:
+    """Return what each check costs in the unit of losses."""
     return [problem.prices.check_weight * check.cost for check in problem.checks]
 
 
@@ -259,16 +269,17 @@ def myopic(problem: Problem) -> Plan:
     """
     sums = problem.sums()
     checked = []
-    for check, price in zip(problem.checks, _prices(problem), strict=True):
+    for check, price in zip(problem.checks, prices_of(problem), strict=True):
         weights = problem.belief * check.likelihood
         mass, risk, harm = (weights @ sums).T
         repairs = problem.can_repair | np.asarray(check.repairs)
-        repair = np.where(repairs, _times(problem.repair, mass), np.inf)
+        repair = np.where(repairs, times(problem.repair, mass), np.inf)
         checked.append(price + float(stopped(mass, risk, harm, problem.prices, repair).sum()))
     return chosen(problem, checked, "myopic")
 
 
-def _times(price: float, mass: Vector) -> Vector:
+def times(price: float, mass: Vector) -> Vector:
+    """Return a price, which may be infinite, times mass, which may be zero."""
     if price == math.inf:
         return np.full(mass.shape, np.inf)
     found: Vector = price * mass
@@ -335,7 +346,7 @@ def exact(problem: Problem) -> Plan:
     """Plan by dynamic programming over every history of answers; the best plan there is."""
     if not problem.checks:
         return stop(problem, "exact")
-    values, prices = _values(problem), _prices(problem)
+    values, prices = _values(problem), prices_of(problem)
     shape, mass = values.shape, values.mass
     strides = shape.strides
     checked = [
@@ -368,9 +379,9 @@ def _values(problem: Problem) -> _Values:
         weights = np.concatenate([weights, *(weights * row for row in check.likelihood)])
         repairs = np.concatenate([repairs, *(repairs | one for one in check.repairs)])
     mass, risk, harm = (weights @ problem.sums()).T
-    repair = np.where(repairs, _times(problem.repair, mass), np.inf)
+    repair = np.where(repairs, times(problem.repair, mass), np.inf)
     best = stopped(mass, risk, harm, problem.prices, repair)
-    prices = _prices(problem)
+    prices = prices_of(problem)
     for _, moves in shape.steps:
         for j, free in moves:
             stride = shape.strides[j]
@@ -379,122 +390,6 @@ def _values(problem: Problem) -> _Values:
                 value = value + best[free + (o + 1) * stride]
             best[free] = np.minimum(best[free], value)
     return _Values(shape, mass, best)
-
-
-# ---------------------------------------------------------------- look-ahead
-
-
-def lookahead(problem: Problem) -> Plan:
-    """Plan two checks ahead; what comes after is valued by a chain of checks until refuted."""
-    if not problem.checks:
-        return stop(problem, "lookahead")
-    return chosen(problem, _Ahead(problem).checked(), "lookahead")
-
-
-class _Ahead:
-    """Look-ahead over one problem; rows are histories, in weights of shape (rows, 2^n)."""
-
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-        self._sums = problem.sums()
-        self._prices = np.asarray(_prices(problem))
-        checks = problem.checks
-        self._outcomes = [(j, o) for j, c in enumerate(checks) for o in range(len(c.conclusive))]
-        self._check_of = np.asarray([j for j, _ in self._outcomes])
-        self._rows = np.stack([checks[j].likelihood[o] for j, o in self._outcomes])
-        self._repairs = np.asarray([checks[j].repairs[o] for j, o in self._outcomes])
-        self._confirm = np.asarray(
-            [self._outcomes.index((j, c.confirms.index(True))) for j, c in enumerate(checks)]
-        )
-        # What is not asked any more after an outcome: the check, and its group if conclusive.
-        self._closes = np.asarray(
-            [
-                [
-                    i == j or (checks[j].conclusive[o] and other.group == checks[j].group)
-                    for i, other in enumerate(checks)
-                ]
-                for j, o in self._outcomes
-            ]
-        )
-        # One product with w then gives mass, risk and harm after every outcome.
-        self._table = (self._rows[:, :, None] * self._sums[None, :, :]).transpose(1, 0, 2)
-
-    def checked(self) -> list[float]:
-        """Return what a plan that begins with each check loses."""
-        problem, m = self._problem, len(self._problem.checks)
-        weights = problem.belief[None, :] * self._rows
-        open_, can = ~self._closes, problem.can_repair | self._repairs
-        values = self._second(weights, open_, can)
-        return [float(self._prices[j] + values[self._check_of == j].sum()) for j in range(m)]
-
-    def _second(
-        self, weights: Matrix, open_: npt.NDArray[np.bool_], can: npt.NDArray[np.bool_]
-    ) -> Vector:
-        """Return the value of each row, looking one check ahead and then along chains."""
-        rows, outs = len(weights), len(self._outcomes)
-        best = np.minimum(self._stop(weights, can), self._chain(weights, open_, can))
-        next_weights = (weights[:, None, :] * self._rows[None, :, :]).reshape(rows * outs, -1)
-        next_open = (open_[:, None, :] & ~self._closes[None, :, :]).reshape(rows * outs, -1)
-        next_can = (can[:, None] | self._repairs[None, :]).reshape(-1)
-        after = np.minimum(
-            self._stop(next_weights, next_can), self._chain(next_weights, next_open, next_can)
-        ).reshape(rows, outs)
-        mass = weights.sum(axis=1)
-        for j in range(len(self._prices)):
-            value = self._prices[j] * mass + after[:, self._check_of == j].sum(axis=1)
-            best = np.where(open_[:, j], np.minimum(best, value), best)
-        return best
-
-    def _stop(self, weights: Matrix, can: npt.NDArray[np.bool_]) -> Vector:
-        mass, risk, harm = (weights @ self._sums).T
-        repair = np.where(can, _times(self._problem.repair, mass), np.inf)
-        return stopped(mass, risk, harm, self._problem.prices, repair)
-
-    def _chain(
-        self, weights: Matrix, open_: npt.NDArray[np.bool_], can: npt.NDArray[np.bool_]
-    ) -> Vector:
-        """Return the value of checking until refuted, in an order that refutes cheaply."""
-        ends, costs = [], []
-        w, free = weights, open_.copy()
-        for _ in range(len(self._prices)):
-            if not free.any():
-                break
-            found = np.tensordot(w, self._table, axes=(1, 0))
-            mass, risk, harm = found[:, :, 0], found[:, :, 1], found[:, :, 2]
-            repair = np.where(
-                can[:, None] | self._repairs[None, :], _times(self._problem.repair, mass), np.inf
-            )
-            halts = stopped(mass, risk, harm, self._problem.prices, repair)
-            confirmed = mass[:, self._confirm]
-            total = w.sum(axis=1)
-            refuted = np.maximum(total[:, None] - confirmed, 1e-300)
-            ratio = np.where(free, self._prices[None, :] * total[:, None] / refuted, np.inf)
-            pick = ratio.argmin(axis=1)
-            usable = free[np.arange(len(w)), pick]
-            other = np.zeros(len(w))
-            for j in range(len(self._prices)):
-                mine = pick == j
-                if mine.any():
-                    rest = (self._check_of == j) & (
-                        np.arange(len(self._check_of)) != self._confirm[j]
-                    )
-                    other[mine] = halts[np.ix_(mine, rest)].sum(axis=1)
-            costs.append(np.where(usable, self._prices[pick] * total + other, np.inf))
-            ends.append(self._stop(w, can))
-            out = self._confirm[pick]
-            w = w * self._rows[out]
-            free = free & ~self._closes[out]
-        value = self._stop(w, can)
-        for end, cost in zip(reversed(ends), reversed(costs), strict=True):
-            value = np.minimum(end, cost + value)
-        return value
-
-
-def default(problem: Problem) -> Plan:
-    """Plan exactly where that takes at most `EXACT_MAX`, and beyond by look-ahead."""
-    if work_of(problem) <= EXACT_MAX:
-        return exact(problem)
-    return lookahead(problem)
 
 
 def policy_value(problem: Problem, planner: Planner) -> float:

@@ -20,6 +20,7 @@ refers to something else must find it.
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from hashlib import sha256
 from string import Formatter
 from typing import Any, Literal
@@ -30,7 +31,9 @@ from amv.checks import shown
 from amv.errors import InvalidInput, PolicyError
 from amv.guard.actions import canonical
 from amv.guard.belief import PREMISES_MAX, ordered
-from amv.guard.loss import EPSILON, Prices, check_informative
+from amv.guard.judge import PLANNERS
+from amv.guard.loss import EPSILON, Prices, check_informative, check_price, check_probability
+from amv.guard.plan import check_observed
 from amv.guard.presets import PRESETS, with_preset
 
 Mode = Literal["enforce", "shadow"]
@@ -58,25 +61,14 @@ class Loss(Rule, frozen=True):
     repair: float | None = None
 
 
-class Argument(Rule, frozen=True):
-    """What must hold is what an argument of the action says."""
-
-    argument: str
-
-
-class OneOf(Rule, frozen=True):
-    """What must hold is one of several values."""
-
-    one_of: list[str | float | bool | None]
-
-
 class PremiseRule(Rule, frozen=True):
     """A premise: the claim an action rests on, and what it must say.
 
     *claim* is a template of a subject and, after the last slash, an attribute.
-    Without *require* the world must still show the remembered value.  *kind*
-    names a sort of attribute that changes alike.  *rests_on* names other
-    premises of the action.
+    *require* is the value that must hold, or {argument: NAME} for what an
+    argument of the action says, or {one_of: [...]}; without it the world must
+    still show the remembered value.  *kind* names a sort of attribute that
+    changes alike.  *rests_on* names other premises of the action.
     """
 
     claim: str
@@ -155,7 +147,7 @@ class Defaults(Rule, frozen=True):
     planner: str = "default"
 
 
-class Policy(Rule, frozen=True):
+class Policy(Rule, frozen=True, dict=True):
     """A whole policy; see the module."""
 
     version: Literal[1]
@@ -166,6 +158,10 @@ class Policy(Rule, frozen=True):
 
     def digest(self) -> str:
         """Return the SHA-256 of the policy, by which a decision names it."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         return sha256(canonical(msgspec.to_builtins(self), "a policy")).hexdigest()
 
     def prices(self, rule: ActionRule) -> Prices:
@@ -191,6 +187,7 @@ def parse(data: object) -> Policy:
         policy = msgspec.convert(_with_presets(data), Policy)
     except msgspec.ValidationError as error:
         raise PolicyError(f"the policy is not valid: {error}") from error
+    _check("defaults", "defaults", lambda: _check_defaults(policy))
     for name, verifier in policy.verifiers.items():
         _check(f"verifiers.{name}", name, lambda v=verifier: _check_verifier(v))
     for name, rule in policy.actions.items():
@@ -206,7 +203,7 @@ def _with_presets(data: object) -> object:
     for name, rule in actions.items():
         filled[name] = rule
         if isinstance(rule, Mapping) and "preset" in rule:
-            if rule["preset"] not in PRESETS:
+            if not isinstance(rule["preset"], str) or rule["preset"] not in PRESETS:
                 known = ", ".join(PRESETS)
                 raise PolicyError(
                     f"unknown preset {shown(rule['preset'])}; there is {known} - at actions.{name}"
@@ -224,9 +221,15 @@ def _check(where: str, name: str, check: Any) -> None:
         raise PolicyError(f"the policy is not valid: {error} - at {where}") from error
 
 
+def _check_defaults(policy: Policy) -> None:
+    policy.digest()  # It is JSON, or the digest raises.
+    policy.prices(ActionRule(loss=Loss(wrong=1.0, abstain=1.0)))
+    _known([policy.defaults.planner], PLANNERS, "planner")
+
+
 def _check_verifier(rule: VerifierRule) -> None:
     check_informative(rule.sensitivity, rule.specificity)
-    Prices(abstain=rule.cost)
+    check_price(rule.cost, "cost")
     if rule.tool is not None and rule.url is not None:
         raise InvalidInput("a verifier is a tool or a url, not both")
     if rule.url is not None and not rule.url.startswith(("http://", "https://")):
@@ -248,13 +251,18 @@ def _check_action(rule: ActionRule, policy: Policy) -> None:
         raise InvalidInput("a commit action needs a loss: {wrong: ..., abstain: ...}")
     if rule.loss is not None:
         policy.prices(rule)
-        Prices(abstain=rule.loss.wrong)
+        check_price(rule.loss.wrong, "the loss 'wrong'")
     if len(rule.rests_on) > 4 * PREMISES_MAX:
         raise InvalidInput(f"an action may rest on {4 * PREMISES_MAX} premises at most")
     if not 0.0 < rule.permit_s <= 86_400.0:
         raise InvalidInput(f"permit_s must be above 0 and at most a day, got {rule.permit_s}")
     if not 0.0 < rule.approval_s < math.inf:
         raise InvalidInput(f"approval_s must be above 0 and finite, got {rule.approval_s}")
+    _check_premises(rule, policy)
+    _check_causes(rule)
+
+
+def _check_premises(rule: ActionRule, policy: Policy) -> None:
     names = list(rule.rests_on)
     for name, premise in rule.rests_on.items():
         if not _NAME.fullmatch(name):
@@ -263,15 +271,38 @@ def _check_action(rule: ActionRule, policy: Policy) -> None:
         _known(premise.verify_with, policy.verifiers, "verifier")
         _known(premise.rests_on, rule.rests_on, "premise")
         if premise.wrong is not None:
-            Prices(abstain=premise.wrong)
-        Prices(abstain=1.0, harm_max=premise.confidence)
+            check_price(premise.wrong, "wrong")
+        check_probability(premise.confidence, "confidence")
+        _check_require(premise.require)
     ordered(
         len(names),
         {n: [names.index(b) for b in p.rests_on] for n, p in enumerate(rule.rests_on.values())},
     )
+    for verifier in policy.verifiers:
+        check_observed(verifier, sum(verifier in p.verify_with for p in rule.rests_on.values()))
+
+
+def _check_causes(rule: ActionRule) -> None:
     for cause in rule.causes:
         _known(cause.premises, rule.rests_on, "premise")
-        Prices(abstain=1.0, harm_max=cause.probability)
+        check_probability(cause.probability, "probability")
+        if len(set(cause.premises)) < 2:
+            raise InvalidInput("a common cause is one of two premises or more")
+    if len(rule.causes) > 1 or (rule.causes and any(p.rests_on for p in rule.rests_on.values())):
+        raise InvalidInput("an action may have one common cause, and then no premise of a premise")
+
+
+def _check_require(require: Any) -> None:
+    if not isinstance(require, Mapping):
+        return
+    match dict(require):
+        case {"argument": str(), **rest} if not rest:
+            return
+        case {"one_of": [_, *_], **rest} if not rest:
+            return
+    raise InvalidInput(
+        f"require is a value, {{argument: NAME}} or {{one_of: [value, ...]}}; got {shown(require)}"
+    )
 
 
 def _known(names: Sequence[str], known: Mapping[str, object], what: str) -> None:
