@@ -212,11 +212,11 @@ def _heard(case: Case, evidence: Sequence[Evidence], belief: Vector) -> _Heard:
         asked.add(found.check)
         likelihood = likelihood_of(check, found, len(case.premises))
         told = {p for p, o in zip(check.premises, found.outcomes, strict=True) if o != NOTHING}
+        unsettled |= set(check.premises) - told
         if not belief @ likelihood > 0.0:
             # Sources that never err contradict each other, so one of them does; neither counts.
             contradicted |= told
             continue
-        unsettled |= set(check.premises) - told
         settled |= told
         if told:
             closed.add(check.group)
