@@ -191,7 +191,13 @@ def test_an_argument_that_no_rule_speaks_of_is_a_premise_nobody_verified() -> No
         free=["note"],
         idempotency={"key": ["request"]},
     )
-    arguments = {"order_id": "1", "to": "bob", "note": "x", "request": "r", "amount": 5}
+    arguments: dict[str, Any] = {
+        "order_id": "1",
+        "to": "bob",
+        "note": "x",
+        "request": "r",
+        "amount": 5,
+    }
     premises, _ = bound(rules, **arguments)
 
     assert [one.name for one in premises] == ["s", "t", "argument.amount"]

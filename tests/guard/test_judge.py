@@ -23,9 +23,9 @@ from amv.guard.judge import (
     prior_of,
 )
 
-CONFIRMED = ("confirmed",)
-REFUTED = ("refuted",)
-NOTHING = ("inconclusive",)
+CONFIRMED: tuple[Outcome, ...] = ("confirmed",)
+REFUTED: tuple[Outcome, ...] = ("refuted",)
+NOTHING: tuple[Outcome, ...] = ("inconclusive",)
 
 
 def check(name: str, *premises: int, group: str = "", **more: Any) -> CaseCheck:
@@ -83,7 +83,7 @@ def answered(data: st.DataObject, given_case: Case) -> list[Evidence]:
     for one in data.draw(st.permutations(given_case.checks)):
         if one.group in closed or data.draw(st.booleans()):
             continue
-        outcomes = [
+        outcomes: list[Outcome] = [
             data.draw(st.sampled_from(["confirmed", "refuted", "inconclusive"]))
             for _ in one.premises
         ]
@@ -116,7 +116,8 @@ def test_nothing_goes_ahead_on_a_premise_that_a_check_told_nothing_of(
     """A check that broke must not read as one that was not needed."""
     evidence = answered(data, drawn)
     by_name = {one.name: one for one in drawn.checks}
-    asked, told = set(), set()
+    asked: set[int] = set()
+    told: set[int] = set()
     for one in evidence:
         for premise, outcome in zip(by_name[one.check].premises, one.outcomes, strict=True):
             (asked if outcome == "inconclusive" else told).add(premise)
@@ -219,7 +220,7 @@ def test_only_a_value_that_was_read_repairs() -> None:
 
 def test_checks_that_never_err_and_contradict_each_other_end_in_abstaining() -> None:
     """One of them errs; an action must not go ahead on whichever came first."""
-    sure = {"sensitivity": 1.0, "specificity": 1.0}
+    sure: dict[str, Any] = {"sensitivity": 1.0, "specificity": 1.0}
     perfect = case(0.2, checks=(check("v", 0, **sure), check("w", 0, **sure)))
     judged = judge(perfect, [found("v", *CONFIRMED), found("w", *REFUTED)])
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amv.errors import InvalidInput
+from amv.guard.baselines import always_verify
 from amv.guard.belief import independent
 from amv.guard.loss import Prices
 from amv.guard.plan import (
@@ -64,6 +65,12 @@ def test_following_the_exact_plan_loses_what_it_says() -> None:
         case = small(np.random.default_rng([seed, 2])).problem()
 
         assert policy_value(case, exact) == pytest.approx(exact(case).expected_loss, rel=1e-9)
+
+
+def test_an_outcome_that_can_not_be_is_not_followed() -> None:
+    sure = replace(TWO, belief=np.asarray([1.0, 0.0, 0.0, 0.0]))
+
+    assert policy_value(sure, always_verify) == pytest.approx(0.2)
 
 
 def test_two_premises_are_checked_though_no_single_check_pays() -> None:

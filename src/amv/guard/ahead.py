@@ -100,9 +100,7 @@ class _Ahead:
         """Return the value of checking until refuted, in an order that refutes cheaply."""
         ends, costs = [], []
         w, free = weights, open_.copy()
-        for _ in range(len(self._prices)):
-            if not free.any():
-                break
+        while free.any():
             found = np.tensordot(w, self._table, axes=(1, 0))
             mass, risk, harm = found[:, :, 0], found[:, :, 1], found[:, :, 2]
             repair = np.where(

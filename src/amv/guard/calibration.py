@@ -16,6 +16,7 @@ Sources: Platt 1999; Kull, Silva Filho & Flach 2017 (beta); Zadrozny & Elkan
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
+from warnings import catch_warnings
 
 import msgspec
 import numpy as np
@@ -144,10 +145,11 @@ def _platt(p: Vector, y: Any, weights: Vector) -> tuple[float, ...]:
 
 def _beta(p: Vector, y: Any, weights: Vector) -> tuple[float, ...]:
     model = _library("betacal", "BetaCalibration")(parameters="abm")
-    model.fit(p.reshape(-1, 1), y, sample_weight=weights)
-    a, b, m = (float(number) for number in model.calibrator_.map_)
-    # Where a and b meet: sigma(a ln p - b ln(1 - p) + c) is 1/2 at p = m.
-    return a, b, b * math.log(max(1e-12, 1.0 - m)) - a * math.log(max(1e-12, m))
+    with catch_warnings():  # It switches all of them off, for the whole process.
+        model.fit(p.reshape(-1, 1), y, sample_weight=weights)
+    a, b, _ = (float(number) for number in model.calibrator_.map_)
+    # What its midpoint m was found from, by a search that ends early.
+    return a, b, float(model.calibrator_.lr_.intercept_[0])
 
 
 def _isotonic(p: Vector, y: Any, weights: Vector) -> tuple[float, ...]:

@@ -101,18 +101,18 @@ def betting_tail(harms: Sequence[float], epsilon: float) -> float:
 
     For labels of unequal weight, where no binomial holds.  The capital of a bet
     on fewer harms grows only by luck if the mean is epsilon or more; one over
-    the most it reached is a p-value (Ville's inequality).
+    what it comes to is a p-value (Markov's inequality).  One over the most it
+    came to would be one as well, but blind to harms that all come late.
     """
-    capital = best = 1.0
+    capital = 1.0
     total, count = 0.5, 1.0
     for harm in harms:
         # The stake of Kelly by what was seen so far, and never all.
         mean = total / count
         stake = min(0.9, max(0.0, (epsilon - mean) / (epsilon * (1.0 - epsilon))))
         capital *= 1.0 + stake * (epsilon - harm)
-        best = max(best, capital)
         total, count = total + harm, count + 1.0
-    return 1.0 / best
+    return min(1.0, 1.0 / capital)
 
 
 def is_executed(instance: Instance, threshold: float) -> bool:

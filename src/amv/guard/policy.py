@@ -192,6 +192,10 @@ def parse(data: object) -> Policy:
         _check(f"verifiers.{name}", name, lambda v=verifier: _check_verifier(v))
     for name, rule in policy.actions.items():
         _check(f"actions.{name}", name, lambda r=rule: _check_action(r, policy))
+    try:
+        policy.digest()
+    except InvalidInput as error:
+        raise PolicyError(f"the policy is not valid: {error}") from error
     return policy
 
 
@@ -222,7 +226,6 @@ def _check(where: str, name: str, check: Any) -> None:
 
 
 def _check_defaults(policy: Policy) -> None:
-    policy.digest()  # It is JSON, or the digest raises.
     policy.prices(ActionRule(loss=Loss(wrong=1.0, abstain=1.0)))
     _known([policy.defaults.planner], PLANNERS, "planner")
 
