@@ -202,6 +202,17 @@ def test_a_price_that_is_none_is_refused_by_its_name(path: tuple[Any, ...], amou
         parse(changed(path, amount))
 
 
+def test_more_critical_premises_than_can_be_thought_through_are_refused() -> None:
+    """When the policy is read, rather than when an action waits for its answer."""
+    many = {f"p{i}": {"claim": "a/b"} for i in range(13)}
+    some = {**many, "p0": {"claim": "a/b", "wrong": 1}}
+    loss = {"wrong": 9, "abstain": 1}
+
+    assert parse(changed(CANCEL, {"loss": loss, "rests_on": some}))
+    with pytest.raises(PolicyError, match="at most 12 critical premises"):
+        parse(changed(CANCEL, {"loss": loss, "rests_on": many}))
+
+
 def test_one_verifier_of_too_many_premises_is_refused() -> None:
     many = {f"p{i}": {"claim": "a/b", "verify_with": ["look"]} for i in range(9)}
 

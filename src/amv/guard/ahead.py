@@ -10,7 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from amv.guard.belief import Matrix, Vector
-from amv.guard.plan import Plan, Problem, chosen, exact, prices_of, stop, stopped, times, work_of
+from amv.guard.plan import (
+    Plan,
+    Problem,
+    chosen,
+    exact,
+    prices_of,
+    stop,
+    stopped,
+    summed,
+    times,
+    work_of,
+)
 
 EXACT_MAX = 2_000_000
 """Histories times states that exact planning takes on."""
@@ -59,7 +70,7 @@ class _Ahead:
             ]
         )
         # One product with w then gives mass, risk and harm after every outcome.
-        self._table = (self._rows[:, :, None] * self._sums[None, :, :]).transpose(1, 0, 2)
+        self._table = (self._rows[:, :, None] * self._sums.T[None, :, :]).transpose(1, 0, 2)
 
     def checked(self) -> list[float]:
         """Return what a plan that begins with each check loses."""
@@ -90,7 +101,7 @@ class _Ahead:
         return best
 
     def _stop(self, weights: Matrix, can: npt.NDArray[np.bool_]) -> Vector:
-        mass, risk, harm = (weights @ self._sums).T
+        mass, risk, harm = summed(weights, self._sums)
         repair = np.where(can, times(self._problem.repair, mass), np.inf)
         return stopped(mass, risk, harm, self._problem.prices, repair)
 

@@ -135,7 +135,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     unresolved: tuple[str, ...] = ()
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def _checks(checks: tuple[CaseCheck, ...], count: int, can_repair: bool) -> tuple[Check, ...]:
     return tuple(
         check_of(

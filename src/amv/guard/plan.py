@@ -181,10 +181,10 @@ class Problem:
         return math.inf if self.prices.repair is None else self.prices.repair
 
     def sums(self) -> Matrix:
-        """Return the weights by which w gives mass, R and H times mass; of shape (2^n, 3)."""
+        """Return the weights by which w gives mass, R and H times mass; of shape (3, 2^n)."""
         is_bad = np.ones(len(self.belief))
         is_bad[0] = 0.0
-        return np.stack([np.ones(len(self.belief)), self.losses, is_bad], axis=1)
+        return np.stack([np.ones(len(self.belief)), self.losses, is_bad])
 
     def after(self, number: int, outcome: int, belief: Vector) -> "Problem":
         """Return the problem that is left after a check's outcome, with the belief it leaves."""
@@ -271,11 +271,18 @@ def myopic(problem: Problem) -> Plan:
     checked = []
     for check, price in zip(problem.checks, prices_of(problem), strict=True):
         weights = problem.belief * check.likelihood
-        mass, risk, harm = (weights @ sums).T
+        mass, risk, harm = summed(weights, sums)
         repairs = problem.can_repair | np.asarray(check.repairs)
         repair = np.where(repairs, times(problem.repair, mass), np.inf)
         checked.append(price + float(stopped(mass, risk, harm, problem.prices, repair).sum()))
     return chosen(problem, checked, "myopic")
+
+
+def summed(weights: Matrix, sums: Matrix) -> Matrix:
+    """Return mass, R and H times mass of each row of weights, of shape (3, rows)."""
+    # Not by BLAS: it would spread so little work over threads, which then wait for each other.
+    found: Matrix = np.einsum("rs,ks->kr", weights, sums)
+    return found
 
 
 def times(price: float, mass: Vector) -> Vector:
@@ -302,7 +309,7 @@ class _Shape(NamedTuple):
     steps: list[tuple[npt.NDArray[np.int64], list[tuple[int, npt.NDArray[np.int64]]]]]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _shape(
     outcomes: tuple[int, ...], conclusive: tuple[tuple[bool, ...], ...], groups: tuple[int, ...]
 ) -> _Shape:
@@ -378,7 +385,7 @@ def _values(problem: Problem) -> _Values:
         # The first digit counts fastest, so each later check is an outer block.
         weights = np.concatenate([weights, *(weights * row for row in check.likelihood)])
         repairs = np.concatenate([repairs, *(repairs | one for one in check.repairs)])
-    mass, risk, harm = (weights @ problem.sums()).T
+    mass, risk, harm = summed(weights, problem.sums())
     repair = np.where(repairs, times(problem.repair, mass), np.inf)
     best = stopped(mass, risk, harm, problem.prices, repair)
     prices = prices_of(problem)

@@ -30,7 +30,7 @@ import msgspec
 from amv.checks import shown
 from amv.errors import InvalidInput, PolicyError
 from amv.guard.actions import canonical
-from amv.guard.belief import PREMISES_MAX, ordered
+from amv.guard.belief import PREMISES_MAX, check_count, ordered
 from amv.guard.judge import PLANNERS
 from amv.guard.loss import EPSILON, Prices, check_informative, check_price, check_probability
 from amv.guard.plan import check_observed
@@ -252,11 +252,13 @@ def _check_verifier(rule: VerifierRule) -> None:
 def _check_action(rule: ActionRule, policy: Policy) -> None:
     if rule.effect == "commit" and rule.loss is None:
         raise InvalidInput("a commit action needs a loss: {wrong: ..., abstain: ...}")
-    if rule.loss is not None:
-        policy.prices(rule)
-        check_price(rule.loss.wrong, "the loss 'wrong'")
     if len(rule.rests_on) > 4 * PREMISES_MAX:
         raise InvalidInput(f"an action may rest on {4 * PREMISES_MAX} premises at most")
+    if rule.loss is not None:
+        wrong = check_price(rule.loss.wrong, "the loss 'wrong'")
+        thetas = [wrong if p.wrong is None else p.wrong for p in rule.rests_on.values()]
+        above = policy.prices(rule).critical_above
+        check_count(sum(theta > above for theta in thetas))
     if not 0.0 < rule.permit_s <= 86_400.0:
         raise InvalidInput(f"permit_s must be above 0 and at most a day, got {rule.permit_s}")
     if not 0.0 < rule.approval_s < math.inf:
