@@ -5,9 +5,9 @@ that they are about are deleted there; so the contract is given both.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pytest
 
@@ -25,6 +25,8 @@ from amv.guard.ports import (
 from amv.memory.ports import Store
 from amv.testing.row_contract import insert, new_namespace
 from amv.testing.samples import plain
+
+T = TypeVar("T")
 
 OWNER = ("alice", "é/x")
 
@@ -75,6 +77,12 @@ def populate(tx: GuardWriter) -> None:
     tx.put_approval(approval_row())
 
 
+def each(put: Callable[[T], None], rows: Iterable[T]) -> None:
+    """Put several rows."""
+    for row in rows:
+        put(row)
+
+
 def overview(reader: GuardReader) -> tuple[object, ...]:
     """Return all that `populate` and `WRITES` touch."""
     return (
@@ -120,7 +128,7 @@ class GuardStoreContract:
             record_row(3, "d1", "observed"),
             record_row(4, "d1", "moved"),
         ]
-        store.write(lambda tx: [tx.append(row) for row in rows])
+        store.write(lambda tx: each(tx.append, rows))
 
         with store.read() as reader:
             assert reader.records() == rows
@@ -151,7 +159,7 @@ class GuardStoreContract:
         """And a row that is put again replaces the one before, its permit with it."""
         one, other = ledger_row("k1"), ledger_row("k2")
         renewed = one._replace(permit_hash="new permit", decision_id="later", state=State.FAILED)
-        store.write(lambda tx: [tx.put_ledger(row) for row in (one, other)])
+        store.write(lambda tx: each(tx.put_ledger, (one, other)))
         with store.read() as reader:
             assert (reader.ledger("k1"), reader.ledger("k2")) == (one, other)
             assert reader.granted(one.permit_hash) == one
@@ -175,7 +183,7 @@ class GuardStoreContract:
                 [(State.DISPATCHED, 5), (State.DISPATCHED, 3), (State.UNKNOWN, 1)]
             )
         ]
-        store.write(lambda tx: [tx.put_ledger(row) for row in rows])
+        store.write(lambda tx: each(tx.put_ledger, rows))
 
         with store.read() as reader:
             assert reader.in_state(State.DISPATCHED, 6.0) == [rows[1], rows[0]]
@@ -196,7 +204,7 @@ class GuardStoreContract:
             approval_row("c", created_s=1.0),
             approval_row("a", created_s=2.0, state="used"),
         ]
-        store.write(lambda tx: [tx.put_approval(row) for row in rows])
+        store.write(lambda tx: each(tx.put_approval, rows))
         with store.read() as reader:
             assert [row.approval_id for row in reader.approvals()] == ["c", "a", "b"]
             assert reader.approvals("pending") == [rows[1], rows[0]]
