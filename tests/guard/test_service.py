@@ -243,3 +243,24 @@ def test_no_check_is_made_twice_however_often_it_tells_nothing(guard: amv.Guard)
     guard.decide(cancel())
 
     assert asked == ["W1"]
+
+
+def test_alternatives_are_ranked_by_what_they_are_expected_to_lose(guard: amv.Guard) -> None:
+    """Without a check, a grant or a record; what nobody knows the loss of comes last."""
+    asked: list[str] = []
+    guard.verifier("order_status")(lambda order_id: asked.append(order_id))
+    remember(guard)
+    remember(guard, "shipped", "W2")
+    actions = [amv.Action(tool="unheard_of"), cancel("W2"), cancel(), amv.Action(tool="look")]
+
+    ranked = guard.rank(actions)
+
+    assert [decision.digest for decision in ranked] == [
+        action.digest() for action in (actions[3], actions[2], actions[1], actions[0])
+    ]
+    assert [decision.verdict for decision in ranked[:2]] == ["PROCEED", "VERIFY"]
+    assert ranked[1].check is not None
+    assert all(decision.permit is None and not decision.id for decision in ranked)
+    assert (asked, guard.decided()) == ([], 0)
+    with pytest.raises(amv.InvalidInput, match=r"need an amv\.Action"):
+        guard.rank(["look"])  # type: ignore[list-item]
