@@ -1,9 +1,10 @@
 """Looking back: what was decided, why, and whether it would be decided so again."""
 
+from amv.errors import AmvError
 from amv.guard import record
 from amv.guard.decision import Decision, Ended, Observed, Opened
 from amv.guard.judge import Case, Evidence, judge
-from amv.guard.ports import GuardStore
+from amv.guard.ports import GuardStore, RecordRow
 from amv.guard.state import Deciding, decision_of, loaded
 
 LISTED_MAX = 1000
@@ -12,8 +13,7 @@ LISTED_MAX = 1000
 class History:
     """The reading half of the gate."""
 
-    def __init__(self, store: GuardStore) -> None:
-        self._store = store
+    _store: GuardStore
 
     def get(self, decision_id: str) -> Decision:
         """Return a decision as it stands, without its permit; raises ItemNotFound."""
@@ -33,28 +33,36 @@ class History:
         with self._store.read() as reader:
             return len(reader.records(kind="opened"))
 
-    def replay(self) -> list[str]:
-        """Judge every recorded case again; return what differs, and what is wrong with the log."""
+    def replay(self, *, last_hash: str = record.FIRST) -> list[str]:
+        """Judge every recorded case again; return what differs, and what is wrong with the log.
+
+        *last_hash* is what `last_hash` once returned; its record must still be there.
+        """
         with self._store.read() as reader:
             rows = reader.records()
         found = record.faults(rows)
+        if last_hash not in (record.FIRST, *(row.hash for row in rows)):
+            found.append("the record whose hash was kept is missing")
         if found:
             return found
         cases: dict[str, tuple[Case, list[Evidence]]] = {}
         for row in rows:
-            judged = None
-            if row.kind == "opened":
-                opened = record.body_of(row, Opened)
-                if opened.case is not None:
-                    cases[row.decision_id] = (opened.case, [])
-                    judged = opened.judgement
-            elif row.kind == "observed":
-                observed = record.body_of(row, Observed)
-                cases[row.decision_id][1].append(observed.evidence)
-                judged = observed.judgement
-            if judged is not None and judge(*cases[row.decision_id]) != judged:
-                found.append(f"record {row.number} would be judged otherwise now")
+            try:
+                if not _is_judged_so(row, cases):
+                    found.append(f"record {row.number} would be judged otherwise now")
+            except (AmvError, KeyError) as error:
+                found.append(f"record {row.number} can't be judged: {error}")
         return found
+
+    def last_hash(self) -> str:
+        """Return the hash of the newest record.
+
+        Records cut off the end leave a log that is whole in itself.  Whoever
+        keeps this hash elsewhere finds that out, by `replay(last_hash=...)`.
+        """
+        with self._store.read() as reader:
+            last = reader.last_record()
+        return record.FIRST if last is None else last.hash
 
     def explain(self, decision_id: str) -> str:
         """Return a decision in plain words, from its first record to its last."""
@@ -63,6 +71,22 @@ class History:
             rows = reader.records(decision_id=decision_id)
         ended = [record.body_of(row, Ended).what for row in rows if row.kind == "moved"]
         return "\n".join(_told(state, ended))
+
+
+def _is_judged_so(row: RecordRow, cases: dict[str, tuple[Case, list[Evidence]]]) -> bool:
+    """Return whether a record's judgement comes out again; *cases* holds those opened so far."""
+    if row.kind == "opened":
+        opened = record.body_of(row, Opened)
+        if opened.case is None:
+            return opened.judgement is None
+        cases[row.decision_id] = (opened.case, [])
+        return judge(opened.case, ()) == opened.judgement
+    if row.kind == "observed":
+        observed = record.body_of(row, Observed)
+        case, evidence = cases[row.decision_id]
+        evidence.append(observed.evidence)
+        return judge(case, evidence) == observed.judgement
+    return True
 
 
 def _told(state: Deciding, ended: list[str]) -> list[str]:
@@ -80,7 +104,8 @@ def _told(state: Deciding, ended: list[str]) -> list[str]:
         )
     for observed in state.observed:
         said = ", ".join(observed.evidence.outcomes)
-        why = f" ({observed.problem})" if observed.problem else ""
+        problem = state.words.problems.get(observed.evidence.check, "no evidence")
+        why = "" if observed.is_evidence else f" ({problem})"
         lines.append(f"  check {observed.evidence.check}: {said}{why}")
     lines += [f"  then {what}" for what in ended]
     return lines
