@@ -19,7 +19,7 @@ import pytest
 import amv
 from amv.client.sending import LOCAL
 from amv.config import ServerSettings
-from amv.server.api import ROUTES
+from amv.server.routes import ROUTES
 from tests.server.conftest import SRC, Running, running
 
 ROOT = Path(__file__).parent.parent

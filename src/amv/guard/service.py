@@ -94,10 +94,15 @@ class GuardService(Executions, History):
         """Take what a caller's own verifier read, and decide on.
 
         Raises ItemNotFound for an unknown decision, InvalidInput for a verifier
-        that this decision does not ask, Conflict if it was told meanwhile.
+        that this decision does not ask, Conflict if it was told meanwhile, if its
+        words were forgotten, or if the policy is another one by now.
         """
         with self._store.read() as reader:
             state = loaded(reader, decision_id)
+        if state.opened.policy != self._policy.digest():
+            raise Conflict(f"decision {decision_id!r} was made under another policy; decide anew")
+        if state.opened.premises and not state.words.premises:
+            raise Conflict(f"the words of decision {decision_id!r} were forgotten; decide anew")
         check = state.check() if state.opened.case is not None else None
         if check is None or check.name != verifier:
             wanted = "no check" if check is None else repr(check.name)
@@ -254,11 +259,11 @@ class GuardService(Executions, History):
         """Return a decision with its permit, or with a request for approval."""
         rule, request = self._policy.actions[state.opened.tool], None
         if approval_id is not None and decision.verdict != Verdict.PROCEED:
-            request = approval.found(tx, approval_id)
+            request = tx.approval(approval_id)
             refused = approval.refusal(request, state.opened.digest, now_s)
             if not refused and any("refuted" in e.outcomes for e in state.evidence):
                 refused = "a check refutes what the approval was given for"
-            if refused:
+            if refused or request is None:
                 return replace(
                     decision, verdict=Verdict.ABSTAIN.value, code="not_approved", reason=refused
                 )
