@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -16,7 +17,14 @@ import yaml
 
 from amv.checks import shown
 from amv.config import Settings
-from amv.errors import ActionAbstained, ConfigError, InvalidInput, PolicyError, RepairNeeded
+from amv.errors import (
+    ActionAbstained,
+    ConfigError,
+    InvalidInput,
+    PermitRefused,
+    PolicyError,
+    RepairNeeded,
+)
 from amv.guard.actions import Action
 from amv.guard.plan import Verdict
 from amv.guard.policy import Policy, parse
@@ -25,6 +33,7 @@ from amv.guard.prior import LogisticPrior
 from amv.guard.service import GuardService
 from amv.memory.item import check_namespace
 from amv.memory.service import MemoryService
+from amv.stores.memory import MemoryStore
 from amv.stores.memory.guard import MemoryGuardStore
 from amv.stores.sqlite import SqliteStore
 from amv.stores.sqlite.guard import SqliteGuardStore
@@ -71,10 +80,11 @@ class MemoryClaims:
         """Note that a check found a claim still true."""
         self._memory.confirm(item_id, namespace=namespace)
 
-    def refute(self, namespace: tuple[str, ...], item_id: str, value: object) -> None:
-        """Note that a check found another value."""
+    def refute(self, namespace: tuple[str, ...], item_id: str, value: object) -> str:
+        """Note that a check found another value; return the id of the item that says so."""
         is_plain = isinstance(value, str | int | float | bool)
-        self._memory.refute(item_id, value if is_plain else None, namespace=namespace)  # type: ignore[arg-type]
+        found = value if is_plain else None
+        return self._memory.refute(item_id, found, namespace=namespace).id  # type: ignore[arg-type]
 
     def used(self, namespace: tuple[str, ...], item_ids: Sequence[str]) -> None:
         """Note that an action rested on items."""
@@ -231,7 +241,12 @@ class Guard(GuardService):
             raise RepairNeeded(decision)
         if decision.verdict != Verdict.PROCEED or decision.permit is None:
             raise ActionAbstained(decision)
-        key = self.redeem(decision.permit.token, action)
+        try:
+            key = self.redeem(decision.permit.token, action)
+        except PermitRefused as refused:
+            # Another call of the same action was granted meanwhile, or this one took too long.
+            refusal = replace(decision, verdict=Verdict.ABSTAIN.value, code="not_redeemed")
+            raise ActionAbstained(replace(refusal, reason=str(refused), permit=None)) from refused
         self.dispatched(key)
         return key
 
@@ -254,7 +269,10 @@ class Guard(GuardService):
 
 def _guard_store(memory: MemoryService) -> GuardStore:
     store = memory.store
-    return SqliteGuardStore(store) if isinstance(store, SqliteStore) else MemoryGuardStore()
+    if isinstance(store, SqliteStore):
+        return SqliteGuardStore(store)
+    assert isinstance(store, MemoryStore)
+    return MemoryGuardStore(store)
 
 
 def load_policy(policy: str | Path | Mapping[str, Any] | Policy) -> Policy:

@@ -96,11 +96,14 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """A record of what a check found, and of the plan after it."""
+    """A record of what a check found, and of the plan after it.
+
+    *is_evidence* is false where something went wrong; what, is told in `Words`.
+    """
 
     at_s: float
     evidence: Evidence
-    problem: str = ""
+    is_evidence: bool = True
     reading: str = ""
     judgement: Judgement
 
@@ -114,7 +117,11 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept beside the records, and can be forgotten."""
+    """What is kept beside the records, and can be forgotten.
+
+    *found* are the items that say what checks read; *problems* tells, by check,
+    why it was no evidence.
+    """
 
     namespace: tuple[str, ...]
     session: str
@@ -122,6 +129,8 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any]
     premises: tuple[Premise, ...]
     values: dict[str, Any] = {}
+    found: tuple[str, ...] = ()
+    problems: dict[str, str] = {}
 
 
 def plain(decision: Decision) -> dict[str, Any]:

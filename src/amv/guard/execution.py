@@ -7,7 +7,7 @@ from amv.guard import ledger, record
 from amv.guard.actions import Action
 from amv.guard.decision import Ended
 from amv.guard.ports import Claims, GuardStore, GuardWriter, State
-from amv.guard.state import loaded
+from amv.guard.state import items_of, loaded
 
 
 class Executions:
@@ -43,12 +43,12 @@ class Executions:
             raise InvalidInput(
                 f"a call is settled as one of {', '.join(ledger.SETTLED)}, got {state!r}"
             )
-        decision_id = self._move(key, state)
-        if state is not State.SUCCEEDED:
+        decision_id = self._move(key, State(state))
+        if state != State.SUCCEEDED:
             return
         with self._store.read() as reader:
             words = loaded(reader, decision_id).words
-        used = [premise.item_id for premise in words.premises if premise.item_id]
+        used = items_of(words)
         if used:
             self._claims.used(words.namespace, used)
 

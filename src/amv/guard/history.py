@@ -55,11 +55,16 @@ class History:
         with self._store.read() as reader:
             return len(reader.records(kind="opened"))
 
-    def replay(self) -> list[str]:
-        """Judge every recorded case again; return what differs, and what is wrong with the log."""
+    def replay(self, *, last_hash: str = record.FIRST) -> list[str]:
+        """Judge every recorded case again; return what differs, and what is wrong with the log.
+
+        *last_hash* is what `last_hash` once returned; its record must still be there.
+        """
         with self._store.read() as reader:
             rows = reader.records()
         found = record.faults(rows)
+        if last_hash not in (record.FIRST, *(row.hash for row in rows)):
+            found.append("the record whose hash was kept is missing")
         if found:
             return found
         cases: dict[str, tuple[Case, list[Evidence]]] = {}
@@ -77,6 +82,16 @@ class History:
             if judged is not None and judge(*cases[row.decision_id]) != judged:
                 found.append(f"record {row.number} would be judged otherwise now")
         return found
+
+    def last_hash(self) -> str:
+        """Return the hash of the newest record.
+
+        Records cut off the end leave a log that is whole in itself.  Whoever
+        keeps this hash elsewhere finds that out, by `replay(last_hash=...)`.
+        """
+        with self._store.read() as reader:
+            last = reader.last_record()
+        return record.FIRST if last is None else last.hash
 
     def explain(self, decision_id: str) -> str:
         """Return a decision in plain words, from its first record to its last."""
@@ -102,7 +117,8 @@ def _told(state: Deciding, ended: list[str]) -> list[str]:
         )
     for observed in state.observed:
         said = ", ".join(observed.evidence.outcomes)
-        why = f" ({observed.problem})" if observed.problem else ""
+        problem = state.words.problems.get(observed.evidence.check, "no evidence")
+        why = "" if observed.is_evidence else f" ({problem})"
         lines.append(f"  check {observed.evidence.check}: {said}{why}")
     lines += [f"  then {what}" for what in ended]
     return lines

@@ -32,6 +32,7 @@ from amv.guard.plan import (
     Plan,
     Planner,
     Problem,
+    Verdict,
     check_of,
     default,
     exact,
@@ -219,7 +220,19 @@ def judge(case: Case, evidence: Sequence[Evidence]) -> Judgement:
         made=len(asked),
         ages_h=tuple(premise.age_h for premise in case.premises),
     )
-    return _judgement(problem, prior, left, PLANNERS[case.planner](problem))
+    judged = _judgement(problem, prior, left, PLANNERS[case.planner](problem))
+    unresolved = tuple(case.premises[i].name for i, is_settled in settled.items() if not is_settled)
+    if not unresolved:
+        return judged
+    if judged.verdict != Verdict.PROCEED:
+        return msgspec.structs.replace(judged, unresolved=unresolved)
+    # Fail closed: a check that was worth making and told nothing does not count as support.
+    return msgspec.structs.replace(
+        judged,
+        verdict=Verdict.ABSTAIN.value,
+        expected_loss=judged.abstain,
+        unresolved=unresolved,
+    )
 
 
 def _judgement(problem: Problem, prior: Vector, left: Sequence[CaseCheck], plan: Plan) -> Judgement:

@@ -33,8 +33,11 @@ class Claims(Protocol):
     def confirm(self, namespace: tuple[str, ...], item_id: str) -> None:
         """Note that a check found a claim still true."""
 
-    def refute(self, namespace: tuple[str, ...], item_id: str, value: object) -> None:
-        """Note that a check found another value, which supersedes the remembered one."""
+    def refute(self, namespace: tuple[str, ...], item_id: str, value: object) -> str:
+        """Note that a check found another value, which supersedes the remembered one.
+
+        Returns the id of the item that says so from now on.
+        """
 
     def used(self, namespace: tuple[str, ...], item_ids: Sequence[str]) -> None:
         """Note that an action rested on items."""
@@ -165,7 +168,10 @@ class GuardWriter(GuardReader, Protocol):
         """Insert or replace the row of an idempotency key."""
 
     def put_text(self, row: TextRow) -> None:
-        """Keep the words of a decision, in place of what was kept of it before."""
+        """Keep the words of a decision, in place of what was kept of it before.
+
+        Unless an item of theirs is gone already: then none are kept.
+        """
 
     def put_approval(self, row: ApprovalRow) -> None:
         """Insert or replace a request to a person."""

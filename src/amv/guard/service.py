@@ -27,15 +27,18 @@ from amv.guard.ports import ApprovalRow, Checker, Claims, Finding, GuardStore, G
 from amv.guard.state import (
     NOT_FOUND,
     Deciding,
+    checked,
     decision_of,
     loaded,
     observed_in,
     outcome_of,
-    reading_text,
 )
 
 STEPS_MAX = 64
 """How many checks one decision makes at most."""
+
+OPEN_S = 3600.0
+"""How long a decision waits for evidence; what it rests on is too old after that."""
 
 
 class GuardService(Executions, History):
@@ -90,26 +93,37 @@ class GuardService(Executions, History):
         except (StoreError, ItemNotFound, Conflict, EmbedderError) as error:
             return self._failed(action, error)
 
-    def evidence(self, decision_id: str, verifier: str, value: object) -> Decision:
+    def evidence(
+        self, decision_id: str, verifier: str, value: object, *, approval_id: str | None = None
+    ) -> Decision:
         """Take what a caller's own verifier read, and decide on.
 
         Raises ItemNotFound for an unknown decision, InvalidInput for a verifier
-        that this decision does not ask, Conflict if it was told meanwhile, if its
-        words were forgotten, or if the policy is another one by now.
+        that this decision does not ask, Conflict if it was told meanwhile, or if
+        what it rests on was forgotten or is no longer so.
         """
         with self._store.read() as reader:
             state = loaded(reader, decision_id)
-        if state.opened.policy != self._policy.digest():
-            raise Conflict(f"decision {decision_id!r} was made under another policy; decide anew")
-        if state.opened.premises and not state.words.premises:
-            raise Conflict(f"the words of decision {decision_id!r} were forgotten; decide anew")
-        check = state.check() if state.opened.case is not None else None
+        stale = self._stale(state)
+        if stale:
+            raise Conflict(f"decision {decision_id!r} {stale}; decide about the action again")
+        check = state.check()
         if check is None or check.name != verifier:
             wanted = "no check" if check is None else repr(check.name)
             raise InvalidInput(
                 f"decision {decision_id!r} asks for {wanted}, got evidence of {verifier!r}"
             )
-        return self._answered(self._observed(state, Finding(value)), None)
+        return self._answered(self._observed(state, Finding(value)), approval_id)
+
+    def _stale(self, state: Deciding) -> str:
+        """Return why a decision takes no evidence any more, or nothing."""
+        if state.opened.policy != self._policy.digest():
+            return "was made under another policy"
+        if self._clock() - state.opened.at_s > OPEN_S:
+            return f"was opened more than {OPEN_S:g} s ago"
+        if len(state.words.premises) != len(state.opened.premises):
+            return "rests on what was forgotten"
+        return ""
 
     # Preparing
 
@@ -160,7 +174,7 @@ class GuardService(Executions, History):
     # Verifying
 
     def _request(self, state: Deciding) -> CheckRequest | None:
-        check = state.check() if state.opened.case is not None else None
+        check = state.check()
         if check is None:
             return None
         rule = self._policy.verifiers[check.name]
@@ -189,7 +203,7 @@ class GuardService(Executions, History):
 
     def _observed(self, state: Deciding, finding: Finding) -> Deciding:
         """Update a decision by what the check it asks for has found."""
-        check = state.check()
+        check, finding = state.check(), checked(finding)
         assert check is not None
         about = state.about(check)
         outcomes = tuple(outcome_of(premise, finding) for premise in about)
@@ -197,16 +211,20 @@ class GuardService(Executions, History):
         found = Evidence(check=check.name, outcomes=outcomes, has_value=is_read)
         words = state.words
         if is_read and "inconclusive" not in outcomes:
-            read = {premise.name: reading_text(finding.value) for premise in about}
+            read = {premise.name: finding.value for premise in about}
             words = msgspec.structs.replace(words, values={**words.values, **read})
+        if finding.problem:
+            problems = {**words.problems, check.name: finding.problem}
+            words = msgspec.structs.replace(words, problems=problems)
         observed = Observed(
             at_s=self._clock(),
             evidence=found,
-            problem=finding.problem,
+            is_evidence=not finding.problem,
             reading=record.keyed_hash(self._store.secret(), repr(finding.value).encode()),
             judgement=judge(state.case, (*state.evidence, found)),
         )
-        self._tell_memory(words.namespace, about, outcomes, finding)
+        told = self._tell_memory(words.namespace, about, outcomes, finding)
+        words = msgspec.structs.replace(words, found=(*words.found, *told))
         return state.with_observed(observed, words)
 
     def _tell_memory(
@@ -215,21 +233,26 @@ class GuardService(Executions, History):
         premises: Sequence[Premise],
         outcomes: Sequence[Outcome],
         finding: Finding,
-    ) -> None:
-        """Have the memory know what the world shows: claims confirmed, or superseded."""
+    ) -> list[str]:
+        """Have the memory know what the world shows: claims confirmed, or superseded.
+
+        Returns the items that now say so.
+        """
+        found = []
         for premise, outcome in zip(premises, outcomes, strict=True):
             if not premise.item_id or outcome == "inconclusive":
                 continue
             try:
                 if finding.value is NOT_FOUND:
-                    self._claims.refute(namespace, premise.item_id, None)
+                    found.append(self._claims.refute(namespace, premise.item_id, None))
                 elif equal(finding.value, premise.remembered):
                     self._claims.confirm(namespace, premise.item_id)
                 else:
-                    self._claims.refute(namespace, premise.item_id, finding.value)
+                    found.append(self._claims.refute(namespace, premise.item_id, finding.value))
             except (ItemNotFound, Conflict):
                 # Forgotten or replaced meanwhile: there is nothing left to tell it of.
                 continue
+        return found
 
     # Answering
 
@@ -258,7 +281,7 @@ class GuardService(Executions, History):
     ) -> Decision:
         """Return a decision with its permit, or with a request for approval."""
         rule, request = self._policy.actions[state.opened.tool], None
-        if approval_id is not None and decision.verdict != Verdict.PROCEED:
+        if approval_id is not None and decision.verdict in (Verdict.ABSTAIN, Verdict.REPAIR):
             request = tx.approval(approval_id)
             refused = approval.refusal(request, state.opened.digest, now_s)
             if not refused and any("refuted" in e.outcomes for e in state.evidence):
@@ -313,12 +336,15 @@ class GuardService(Executions, History):
         return self.approvals.decide(approval_id, approve=approve, by=by, now_s=self._clock())
 
     def _failed(self, action: Action, error: AmvError) -> Decision:
+        """Return the answer of a gate that is out of order: only what changes nothing passes."""
+        rule = self._rule(action.tool)
+        is_read = rule is not None and rule.effect == "read"
         return Decision(
             id="",
             tool=action.tool,
             digest=action.digest(),
-            verdict=Verdict.ABSTAIN.value,
-            code="gate_error",
+            verdict=(Verdict.PROCEED if is_read else Verdict.ABSTAIN).value,
+            code="read_only" if is_read else "gate_error",
             reason=f"the gate could not decide: {error}",
             mode=self._policy.mode,
             namespace=action.namespace,

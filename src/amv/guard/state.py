@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 
 from amv.errors import InvalidInput, ItemNotFound
 from amv.guard import record
+from amv.guard.actions import canonical
 from amv.guard.bind import Premise
 from amv.guard.decision import Decision, Observed, Opened, PremiseView, Words
 from amv.guard.judge import Case, CaseCheck, Evidence, Judgement, Outcome
@@ -75,9 +75,14 @@ class Deciding:
         for body in self.unwritten:
             record.append(tx, self.id, "opened" if isinstance(body, Opened) else "observed", body)
         if self.unwritten:
-            items = tuple(premise.item_id for premise in self.words.premises if premise.item_id)
+            items = (*self.words.found, *items_of(self.words))
             data = msgspec.json.encode(self.words)
             tx.put_text(TextRow(self.id, self.words.namespace, items, data))
+
+
+def items_of(words: Words) -> list[str]:
+    """Return the items that an action rests on."""
+    return [premise.item_id for premise in words.premises if premise.item_id]
 
 
 def loaded(reader: GuardReader, decision_id: str) -> Deciding:
@@ -107,8 +112,8 @@ def observed_in(rows: Sequence[RecordRow]) -> list[Observed]:
 def outcome_of(premise: Premise, finding: Finding) -> Outcome:
     """Return what a reading says of a premise.
 
-    Values are compared as typed JSON; NOT_FOUND refutes; nothing, an empty
-    reading, and what is no JSON are no evidence for anything.
+    Values are compared as typed JSON; NOT_FOUND refutes; nothing and an empty
+    reading are no evidence for anything.
     """
     value = finding.value
     if finding.problem:
@@ -117,19 +122,18 @@ def outcome_of(premise: Premise, finding: Finding) -> Outcome:
         return "refuted"
     if value is None or value in ("", [], {}):
         return "inconclusive"
-    try:
-        return "confirmed" if premise.holds_for(value) else "refuted"
-    except InvalidInput:
-        return "inconclusive"
+    return "confirmed" if premise.holds_for(value) else "refuted"
 
 
-def reading_text(value: object) -> Any:
-    """Return a reading as it is kept in words: JSON, or how it looks."""
+def checked(finding: Finding) -> Finding:
+    """Return a finding, or one that is no evidence if its value is no JSON, such as NaN."""
+    if finding.problem or finding.value is NOT_FOUND:
+        return Finding(None if finding.problem else NOT_FOUND, finding.problem)
     try:
-        msgspec.json.encode(value)
-    except (TypeError, ValueError, msgspec.MsgspecError):
-        return repr(value)
-    return value
+        canonical(finding.value, "a reading")
+    except InvalidInput as error:
+        return Finding(None, str(error))
+    return finding
 
 
 _UNJUDGED = {

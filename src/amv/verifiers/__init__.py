@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from amv.checks import shown
+from amv.checks import Verifying, shown, verifying
 from amv.errors import InvalidInput
 from amv.guard.actions import canonical
 from amv.guard.policy import VerifierRule
@@ -79,12 +79,16 @@ class Verifiers:
             else:
                 is_first = False
         if is_first:
-            threading.Thread(
+            thread = threading.Thread(
                 target=self._fly,
                 args=(key, flight, name, rule, dict(arguments)),
                 name=f"amv-verifier-{name}",
                 daemon=True,
-            ).start()
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self._land(key, flight, rule, Finding(None, f"the check can't start: {error}"), 0.0)
         if not flight.ended.wait(rule.timeout_s):
             with self._lock:
                 # Whoever comes later asks anew, rather than wait for one that hangs.
@@ -97,7 +101,17 @@ class Verifiers:
         self, key: bytes, flight: _Flight, name: str, rule: VerifierRule, arguments: dict[str, Any]
     ) -> None:
         asked_s = self._clock()
-        flight.finding = self._asked(name, rule, arguments)
+        running = Verifying()
+        verifying.set(running)
+        finding = self._asked(name, rule, arguments)
+        if running.has_read:
+            finding = Finding(None, "the verifier reads AMV's own memory, so it is not independent")
+        self._land(key, flight, rule, finding, asked_s)
+
+    def _land(
+        self, key: bytes, flight: _Flight, rule: VerifierRule, finding: Finding, asked_s: float
+    ) -> None:
+        flight.finding = finding
         with self._lock:
             self._running -= 1
             if self._flights.get(key) is flight:
@@ -121,7 +135,7 @@ class Verifiers:
             return Finding(read_at(rule.read, reply))
         except Unreadable as error:
             return Finding(None, str(error))
-        except Exception as error:  # noqa: BLE001  A verifier may be anyone's code.
+        except BaseException as error:  # noqa: BLE001  A verifier may be anyone's code.
             return Finding(None, f"the verifier failed: {shown(error)}")
 
 

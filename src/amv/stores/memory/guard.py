@@ -1,7 +1,6 @@
 """What the gate writes down, in the memory of one process."""
 
 import secrets
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -16,6 +15,7 @@ from amv.guard.ports import (
     State,
     TextRow,
 )
+from amv.stores.memory.store import MemoryStore
 
 T = TypeVar("T")
 
@@ -39,8 +39,9 @@ class _Tables:
 class _Writer:
     """A transaction; each method is described in `ports.GuardWriter`."""
 
-    def __init__(self, tables: _Tables) -> None:
+    def __init__(self, tables: _Tables, store: MemoryStore) -> None:
         self._tables = tables
+        self._store = store
 
     def last_record(self) -> RecordRow | None:
         return self._tables.log[-1] if self._tables.log else None
@@ -102,45 +103,51 @@ class _Writer:
         self._tables.rows[row.key] = row
 
     def put_text(self, row: TextRow) -> None:
-        self._tables.words[row.decision_id] = row._replace(
-            item_ids=tuple(sorted(set(row.item_ids)))
-        )
+        self._tables.words.pop(row.decision_id, None)
+        with self._store.read() as reader:
+            ns = reader.namespace(row.namespace)
+            are_there = ns is not None and all(
+                reader.rows_with_id(item_id, ns.ns_id) for item_id in row.item_ids
+            )
+        # What was forgotten while the decision was made would not be forgotten again.
+        if are_there or not row.item_ids:
+            self._tables.words[row.decision_id] = row._replace(
+                item_ids=tuple(sorted(set(row.item_ids)))
+            )
 
     def put_approval(self, row: ApprovalRow) -> None:
         self._tables.requests[row.approval_id] = row
 
 
 class MemoryGuardStore:
-    """A `GuardStore` that keeps nothing beyond its own life."""
+    """A `GuardStore` beside a `MemoryStore`; words go when what they are about is deleted there."""
 
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
         self._tables = _Tables()
         self._secret = secrets.token_bytes(32)
+        self._lock = store.watch(self._forget)
 
     @contextmanager
     def read(self) -> Iterator[GuardReader]:
         """Hold the lock, and so the state, for as long as the snapshot is open."""
         with self._lock:
-            yield _Writer(self._tables)
+            yield _Writer(self._tables, self._store)
 
     def write(self, work: Callable[[GuardWriter], T]) -> T:
         """Run *work*; undo all it did if it raises."""
         with self._lock:
             tables = self._tables.copy()
-            result = work(_Writer(tables))
+            result = work(_Writer(tables, self._store))
             self._tables = tables
             return result
 
-    def forget(self, namespace: tuple[str, ...], item_ids: tuple[str, ...] | None) -> None:
-        """Drop the words about items, or about a whole namespace."""
-        with self._lock:
-            self._tables.words = {
-                decision_id: row
-                for decision_id, row in self._tables.words.items()
-                if row.namespace != namespace
-                or (item_ids is not None and not set(item_ids) & set(row.item_ids))
-            }
+    def _forget(self, namespace: tuple[str, ...], item_id: str | None) -> None:
+        self._tables.words = {
+            decision_id: row
+            for decision_id, row in self._tables.words.items()
+            if row.namespace != namespace or (item_id is not None and item_id not in row.item_ids)
+        }
 
     def secret(self) -> bytes:
         """Return the key of this store's hashes."""

@@ -29,6 +29,12 @@ _LEDGER = (
 _APPROVALS = """SELECT approval_id, decision_id, digest, state, created_s, expires_s, decided_by
     FROM guard_approval"""
 
+# What was forgotten while the decision was made would not be forgotten again.
+_DROP_FORGOTTEN = """DELETE FROM guard_text WHERE decision_id = ? AND EXISTS (
+    SELECT 1 FROM guard_text_item t WHERE t.decision_id = ? AND NOT EXISTS (
+        SELECT 1 FROM namespace n JOIN item i ON i.ns_id = n.ns_id AND i.id = t.item_id
+        WHERE n.name = t.namespace))"""
+
 
 def _ledger_of(columns: tuple[Any, ...]) -> LedgerRow:
     key, digest, state, *rest = columns
@@ -132,6 +138,7 @@ class SqliteGuardWriter(SqliteGuardReader):
             self._execute(
                 "INSERT INTO guard_text_item VALUES (?, ?, ?)", (item_id, name, row.decision_id)
             )
+        self._execute(_DROP_FORGOTTEN, (row.decision_id, row.decision_id))
 
     def put_approval(self, row: ApprovalRow) -> None:
         self._execute(
