@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import fields
 
 from amv.guard.policy import parse
 from amv.memory.item import Namespace
@@ -99,8 +100,8 @@ def _posted(path: str, **body: Any) -> Asked:
 
 def _permit(http: httpx.Client, own: list[str]) -> Asked:
     token = granted(http, own)["permit"]["token"]
-    fields = {"permit": token, "tool": "cancel_order", "arguments": ORDER, "namespace": own}
-    return _posted("/v1/guard/redeem", **fields)
+    what = {"permit": token, "tool": "cancel_order", "arguments": ORDER, "namespace": own}
+    return _posted("/v1/guard/redeem", **what)
 
 
 SOUND: dict[str, Callable[[httpx.Client, list[str]], Asked]] = {
@@ -181,7 +182,7 @@ def test_a_field_that_is_unknown_or_of_another_type_is_refused(
     http: httpx.Client, own: list[str], route: api.Route
 ) -> None:
     asked = sound(http, own, route)
-    wrong = [{**asked["json"], "surprise": 1}]
+    wrong: list[Asked] = [{**asked["json"], "surprise": 1}]
     wrong += [{**asked["json"], name: 1} for name in asked["json"] if name != "value"]
     wrong += [{n: v for n, v in asked["json"].items() if n != name} for name in needed(route)]
 
@@ -190,13 +191,7 @@ def test_a_field_that_is_unknown_or_of_another_type_is_refused(
 
 
 def needed(route: api.Route) -> list[str]:
-    return [f.name for f in route.takes.__struct_fields__ and _fields(route) if f.required]
-
-
-def _fields(route: api.Route) -> Any:
-    from msgspec.structs import fields
-
-    return fields(route.takes)
+    return [field.name for field in fields(route.takes) if field.required]
 
 
 @every
@@ -268,7 +263,7 @@ def test_what_is_not_found_refutes(http: httpx.Client, own: list[str]) -> None:
     told = tell(http, decide(http, own)["id"], None, not_found=True).json()
 
     assert told["verdict"] == "ABSTAIN"
-    assert told["premises"][0]["after"] > 0.9
+    assert told["premises"][0]["after"] > told["premises"][0]["before"]
 
 
 def test_evidence_that_nobody_asked_for_is_refused(http: httpx.Client, own: list[str]) -> None:
@@ -403,10 +398,10 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 def test_an_action_in_anothers_namespace_is_refused(locked: Running) -> None:
     http = locked.http(locked.key(TENANT))
-    fields = {"tool": "cancel_order", "arguments": ORDER}
     for namespace in (["other"], ["nobody"], ["tenant2"]):
-        for path, more in (("decide", {}), ("redeem", {"permit": "x"})):
-            body = {**fields, **more, "namespace": namespace}
+        for path in ("decide", "redeem"):
+            body = {"tool": "cancel_order", "arguments": ORDER, "namespace": namespace}
+            body |= {"permit": "x"} if path == "redeem" else {}
             assert problem(http.post(f"/v1/guard/{path}", json=body)) == (403, "forbidden")
 
 
@@ -424,7 +419,7 @@ def test_what_is_of_others_is_as_if_it_were_not_there(locked: Running, route: ap
     theirs = next(part for part in asked["url"].split("/") if len(part) >= 20)
     nobodys = "0" * len(theirs)
     for body in (asked.get("json"), None if "json" not in asked else {"x": 1}):
-        more = {} if body is None else {"json": body}
+        more: Asked = {} if body is None else {"json": body}
         there = http.request(asked["method"], asked["url"], **more)
         absent = http.request(asked["method"], asked["url"].replace(theirs, nobodys), **more)
 
@@ -441,9 +436,9 @@ def test_a_permit_or_an_approval_of_others_is_as_if_it_were_not_there(locked: Ru
     approval = asked_person(admin, ["other"])
     admin.post(f"/v1/approvals/{approval}/approve", json={"by": "Eve"})
 
-    fields = {"tool": "cancel_order", "arguments": ORDER}
+    what = {"tool": "cancel_order", "arguments": ORDER}
     theirs, nobodys = (
-        http.post("/v1/guard/redeem", json={**fields, "permit": token})
+        http.post("/v1/guard/redeem", json={**what, "permit": token})
         for token in (permit, "x" * len(permit))
     )
     assert problem(theirs) == (409, "permit_refused")

@@ -96,7 +96,9 @@ def give_evidence(call: Call) -> Struct:
     """Tell what a verifier of the caller's own has read."""
     body: wire.EvidenceIn = call.body
     value = NOT_FOUND if body.not_found else body.value
-    return decision_out(_gate(call).evidence(_own(call).id, body.verifier, value))
+    return decision_out(
+        _gate(call).evidence(_own(call).id, body.verifier, value, approval_id=body.approval_id)
+    )
 
 
 def redeem_permit(call: Call) -> Struct:
@@ -160,6 +162,7 @@ def decision_out(decision: Decision) -> wire.DecisionOut:
         code=decision.code,
         reason=decision.reason,
         mode=decision.mode,
+        namespace=decision.namespace,
         risk=decision.risk,
         harm=decision.harm,
         expected_loss=decision.expected_loss,

@@ -25,6 +25,7 @@ class EvidenceIn(Body):
     verifier: str
     value: Any = None
     not_found: bool = False
+    approval_id: str | None = None
 
 
 class PermitIn(Body):
@@ -90,6 +91,7 @@ class DecisionOut(Result):
     code: str
     reason: str
     mode: str
+    namespace: tuple[str, ...]
     risk: float
     harm: float
     expected_loss: float
