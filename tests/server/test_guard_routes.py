@@ -302,14 +302,15 @@ def test_a_permit_is_good_once_for_its_own_action_and_for_a_while(
     remember(http, own)
     decision = granted(http, own)
     token = decision["permit"]["token"]
-    for wrong in (
+    changes: tuple[Asked, ...] = (
         {"arguments": {"order_id": 1}},
         {"arguments": {**ORDER, "reason": None}},
         {"arguments": {}},
         {"tool": "refund"},
         {"permit": "made up"},
         {"namespace": [*own, "sub"]},
-    ):
+    )
+    for wrong in changes:
         body = {"permit": token, "tool": "cancel_order", "arguments": ORDER, "namespace": own}
         reply = http.post("/v1/guard/redeem", json={**body, **wrong})
         assert problem(reply) == (409, "permit_refused"), wrong

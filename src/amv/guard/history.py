@@ -4,6 +4,7 @@ from amv.errors import ItemNotFound
 from amv.guard import record
 from amv.guard.decision import Decision, Ended, Observed, Opened
 from amv.guard.judge import Case, Evidence, judge
+from amv.guard.labels import Told, labels_of
 from amv.guard.ports import GuardStore
 from amv.guard.state import Deciding, decision_of, loaded
 
@@ -41,6 +42,15 @@ class History:
                         return found
                     found.append((row.number, decision_of(loaded(reader, row.decision_id))))
         return found
+
+    def labels(self) -> list[Told]:
+        """Return what checks have shown of the claims that decisions rested on."""
+        with self._store.read() as reader:
+            return [
+                told
+                for row in reader.records(kind="opened")
+                for told in labels_of(loaded(reader, row.decision_id))
+            ]
 
     def number_of(self, decision_id: str) -> int:
         """Return the number of the record that opened a decision; raises ItemNotFound."""
