@@ -126,7 +126,7 @@ class Running:
 
 @contextmanager
 def running(
-    path: Path, server: ServerSettings | None = None, *, has_policy: bool = True
+    path: Path, server: ServerSettings | None = None, *, policy: object = POLICY
 ) -> Iterator[Running]:
     """Serve the file *path* from a thread, at a clock that stands still."""
     server = server or ServerSettings(port=0)
@@ -134,8 +134,8 @@ def running(
     settings = amv.Settings(upkeep_interval_s=None, synchronous="NORMAL")
     with amv.Memory.open(str(path), embedder=EMBEDDER, settings=settings, clock=clock) as memory:
         keeper = Gatekeeper(memory.store, lambda: pepper_beside(str(path)))
-        guard = amv.Guard(parse(POLICY), memory, clock=clock)
-        gateway = Gateway(memory, keeper, server, guard if has_policy else None)
+        guard = amv.Guard(parse(policy or POLICY), memory, clock=clock)
+        gateway = Gateway(memory, keeper, server, guard if policy else None)
         said: queue.Queue[str] = queue.Queue()
         listener = Listener(gateway, server, said.put)
         thread = threading.Thread(target=listener.listen, name="gateway")

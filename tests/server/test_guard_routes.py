@@ -157,7 +157,7 @@ def test_a_sound_request_is_answered(http: httpx.Client, own: list[str], route: 
 
 @every
 def test_without_a_policy_every_route_says_so(tmp_path: Path, route: api.Route) -> None:
-    with running(tmp_path / "bare.db", has_policy=False) as bare, running(tmp_path / "x.db") as x:
+    with running(tmp_path / "bare.db", policy=None) as bare, running(tmp_path / "x.db") as x:
         reply = bare.http().request(**sound(x.http(), ["a"], route))
 
     assert problem(reply) == (409, "conflict")
