@@ -1,11 +1,11 @@
 """Looking back: what was decided, why, and whether it would be decided so again."""
 
-from amv.errors import ItemNotFound
+from amv.errors import AmvError, ItemNotFound
 from amv.guard import record
 from amv.guard.decision import Decision, Ended, Observed, Opened
 from amv.guard.judge import Case, Evidence, judge
 from amv.guard.labels import Told, labels_of
-from amv.guard.ports import GuardStore
+from amv.guard.ports import GuardStore, RecordRow
 from amv.guard.state import Deciding, decision_of, loaded
 
 LISTED_MAX = 1000
@@ -79,18 +79,11 @@ class History:
             return found
         cases: dict[str, tuple[Case, list[Evidence]]] = {}
         for row in rows:
-            judged = None
-            if row.kind == "opened":
-                opened = record.body_of(row, Opened)
-                if opened.case is not None:
-                    cases[row.decision_id] = (opened.case, [])
-                    judged = opened.judgement
-            elif row.kind == "observed":
-                observed = record.body_of(row, Observed)
-                cases[row.decision_id][1].append(observed.evidence)
-                judged = observed.judgement
-            if judged is not None and judge(*cases[row.decision_id]) != judged:
-                found.append(f"record {row.number} would be judged otherwise now")
+            try:
+                if not _is_judged_so(row, cases):
+                    found.append(f"record {row.number} would be judged otherwise now")
+            except (AmvError, KeyError) as error:
+                found.append(f"record {row.number} can't be judged: {error}")
         return found
 
     def last_hash(self) -> str:
@@ -110,6 +103,22 @@ class History:
             rows = reader.records(decision_id=decision_id)
         ended = [record.body_of(row, Ended).what for row in rows if row.kind == "moved"]
         return "\n".join(_told(state, ended))
+
+
+def _is_judged_so(row: RecordRow, cases: dict[str, tuple[Case, list[Evidence]]]) -> bool:
+    """Return whether a record's judgement comes out again; *cases* holds those opened so far."""
+    if row.kind == "opened":
+        opened = record.body_of(row, Opened)
+        if opened.case is None:
+            return opened.judgement is None
+        cases[row.decision_id] = (opened.case, [])
+        return judge(opened.case, ()) == opened.judgement
+    if row.kind == "observed":
+        observed = record.body_of(row, Observed)
+        case, evidence = cases[row.decision_id]
+        evidence.append(observed.evidence)
+        return judge(case, evidence) == observed.judgement
+    return True
 
 
 def _told(state: Deciding, ended: list[str]) -> list[str]:

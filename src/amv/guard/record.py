@@ -8,12 +8,15 @@ number that a replay needs stay.
 import hmac
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
 from amv.errors import StoreError
-from amv.guard.ports import GuardWriter, RecordRow
+from amv.guard.decision import Words
+from amv.guard.ports import GuardWriter, RecordRow, TextRow
+
+B = TypeVar("B")
 
 FIRST = "0" * 64
 """What the first record is chained to."""
@@ -42,12 +45,20 @@ def append(tx: GuardWriter, decision_id: str, kind: str, body: object) -> Record
     return row
 
 
-def body_of(row: RecordRow, kind: Any) -> Any:
+def body_of(row: RecordRow, kind: type[B]) -> B:
     """Return what a record says, as an object of *kind*."""
     try:
         return msgspec.json.decode(row.body, type=kind)
     except msgspec.MsgspecError as error:
         raise StoreError(f"record {row.number} is damaged: {error}") from error
+
+
+def words_of(row: TextRow) -> Words:
+    """Return the words of a decision."""
+    try:
+        return msgspec.json.decode(row.body, type=Words)
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"the words of {row.decision_id!r} are damaged: {error}") from error
 
 
 def faults(rows: Sequence[RecordRow]) -> list[str]:

@@ -92,7 +92,7 @@ def loaded(reader: GuardReader, decision_id: str) -> Deciding:
         raise ItemNotFound(f"no decision {decision_id!r}")
     text = reader.text(decision_id)
     if text is not None:
-        words = msgspec.json.decode(text.body, type=Words)
+        words = record.words_of(text)
     else:
         # Forgotten: the numbers are all that is left.
         words = Words(namespace=(), session="", principal="", arguments={}, premises=())

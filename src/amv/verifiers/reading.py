@@ -62,7 +62,7 @@ def fetched(url: str, arguments: Mapping[str, Any], timeout_s: float) -> object:
     try:
         with _opener.open(request, timeout=timeout_s) as reply:
             data = reply.read(REPLY_BYTES_MAX + 1)
-            status = reply.status
+            status, missing = reply.status, reply.length
     except urllib.error.HTTPError as error:
         if error.code in (404, 410):
             return NOT_FOUND
@@ -73,6 +73,8 @@ def fetched(url: str, arguments: Mapping[str, Any], timeout_s: float) -> object:
         raise Unreadable(f"the verifier answered {status}")
     if len(data) > REPLY_BYTES_MAX:
         raise Unreadable(f"the reply is longer than {REPLY_BYTES_MAX} bytes")
+    if missing:
+        raise Unreadable(f"the reply is cut off: {missing} bytes of it are missing")
     try:
         return json.loads(data)
     except ValueError as error:
