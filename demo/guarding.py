@@ -35,7 +35,7 @@ def guard_actions(stage: Stage, memory: amv.Memory, shop: Shop, clock: Callable[
     world: dict[str, str] = {i: str(order["status"]) for i, order in shop.orders.items()}
     world[moved] = "delivered"
     stage.say(
-        f"Orders {moved} and {still} are remembered as pending, since three months.  The shop has "
+        f"Orders {moved} and {still} were pending three months ago, says the memory.  The shop has "
         f"delivered {moved} meanwhile.  To cancel a delivered order costs 120, to ask a person 5, "
         "to look it up 0.02."
     )

@@ -387,6 +387,23 @@ def test_a_limit_that_is_none_is_refused(http: httpx.Client, query: dict[str, st
     assert problem(http.get("/v1/guard/decisions", params=query)) == (400, "invalid_input")
 
 
+@every
+def test_every_route_is_counted_under_its_own_name(
+    http: httpx.Client, own: list[str], route: api.Route
+) -> None:
+    asked = sound(http, own, route)
+    labels = f'method="{route.method}",route="{route.path}",status="200"'
+
+    def count_now() -> float:
+        lines = http.get("/metrics").text.splitlines()
+        found = [x for x in lines if x.startswith(f"amv_http_requests_total{{{labels}}}")]
+        return float(found[0].split()[-1]) if found else 0.0
+
+    before = count_now()
+    assert http.request(**asked).status_code == 200
+    assert count_now() == before + 1
+
+
 # ---------------------------------------------------------------- tenants
 
 
