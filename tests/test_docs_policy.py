@@ -21,7 +21,6 @@ PARTS: dict[str, tuple[type[policy.Rule], ...]] = {
     "An action": (policy.ActionRule,),
     "Losses": (policy.Loss,),
     "A premise": (policy.PremiseRule,),
-    "What is required": (policy.Argument, policy.OneOf),
     "A common cause": (policy.Cause,),
     "Idempotency": (policy.Idempotency,),
 }

@@ -84,6 +84,27 @@ def test_what_was_given_no_probability_of_its_own_makes_no_label(
     assert guard.labels() == []
 
 
+def test_a_claim_that_did_not_support_its_action_makes_no_label(memory: amv.Memory) -> None:
+    """It was checked, but what was said of it is not that it is wrong."""
+    remember(memory, "delivered", 0.9)
+    rules = load_policy({**POLICY, "defaults": {"planner": "always_verify"}})
+    guard = amv.Guard(rules, memory)
+    guard.verifier("desk")(lambda id: "delivered")
+    guard.decide(CANCEL)
+
+    assert guard.decisions()[0][1].values == {"status": "delivered"}
+    assert guard.labels() == []
+
+
+def test_the_number_of_a_decision_that_is_not_there_is_told(memory: amv.Memory) -> None:
+    guard = guard_of(memory)
+    first = guard.decide(CANCEL).id
+
+    assert guard.number_of(first) == 1
+    with pytest.raises(amv.ItemNotFound):
+        guard.number_of("none")
+
+
 def test_what_was_forgotten_makes_no_label(memory: amv.Memory) -> None:
     remember(memory)
     guard = guard_of(memory, "pending", "pending")

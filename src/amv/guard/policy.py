@@ -58,18 +58,6 @@ class Loss(Rule, frozen=True):
     repair: float | None = None
 
 
-class Argument(Rule, frozen=True):
-    """What must hold is what an argument of the action says."""
-
-    argument: str
-
-
-class OneOf(Rule, frozen=True):
-    """What must hold is one of several values."""
-
-    one_of: list[str | float | bool | None]
-
-
 class PremiseRule(Rule, frozen=True):
     """A premise: the claim an action rests on, and what it must say.
 
