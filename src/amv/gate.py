@@ -5,7 +5,7 @@ import inspect
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from amv.checks import shown
 from amv.config import Settings
 from amv.errors import (
     ActionAbstained,
+    AmvError,
     ConfigError,
     InvalidInput,
     PermitRefused,
@@ -238,16 +239,14 @@ class Guard(GuardService):
 
     def _begin(self, tool: str, arguments: dict[str, Any]) -> str | None:
         """Decide about a call; return the key under which it is settled, None for a free one."""
-        namespace, session, principal = self._acting.get(self._acting_by_default)
-        action = Action(
-            tool=tool,
-            arguments=arguments,
-            namespace=namespace,
-            session=session,
-            principal=principal,
-        )
+        if self.policy.mode == "shadow":
+            # It never blocks, not even what it can't judge.
+            with suppress(AmvError):
+                self.decide(self._action(tool, arguments))
+            return None
+        action = self._action(tool, arguments)
         decision = self.decide(action)
-        if decision.mode == "shadow" or decision.code == "read_only":
+        if decision.code == "read_only":
             return None
         if decision.verdict == Verdict.REPAIR:
             raise RepairNeeded(decision)
@@ -261,6 +260,16 @@ class Guard(GuardService):
             raise ActionAbstained(replace(refusal, reason=str(refused), permit=None)) from refused
         self.dispatched(key)
         return key
+
+    def _action(self, tool: str, arguments: dict[str, Any]) -> Action:
+        namespace, session, principal = self._acting.get(self._acting_by_default)
+        return Action(
+            tool=tool,
+            arguments=arguments,
+            namespace=namespace,
+            session=session,
+            principal=principal,
+        )
 
     def close(self) -> None:
         """Close the memory, if it was opened with the gate."""

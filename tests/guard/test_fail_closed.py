@@ -445,6 +445,7 @@ def test_claims_that_fail_mean_abstain(error: Exception) -> None:
     for _ in range(20):
         decision = gate.decide(ACT)
         assert (decision.verdict, decision.code) == ("ABSTAIN", "gate_error")
+        assert [one.code for one in gate.rank([ACT])] == ["gate_error"]
     assert checker.asked == 0
     assert gate.decided() == 0
 

@@ -14,8 +14,7 @@ LISTED_MAX = 1000
 class History:
     """The reading half of the gate."""
 
-    def __init__(self, store: GuardStore) -> None:
-        self._store = store
+    _store: GuardStore
 
     def get(self, decision_id: str) -> Decision:
         """Return a decision as it stands, without its permit; raises ItemNotFound."""

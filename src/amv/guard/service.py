@@ -80,10 +80,8 @@ class GuardService(Executions, History):
         wrong inside is not raised: such a decision is ABSTAIN with the code
         `gate_error`.  Raises InvalidInput for an action that is none.
         """
-        if not isinstance(action, Action):
-            raise InvalidInput(f"need an amv.Action, got {shown(action)}")
         try:
-            state = self._prepared(action)
+            state = self._prepared(_checked_action(action))
             for _ in range(STEPS_MAX if run_checks else 0):
                 check = state.check()
                 if check is None:
@@ -114,6 +112,24 @@ class GuardService(Executions, History):
                 f"decision {decision_id!r} asks for {wanted}, got evidence of {verifier!r}"
             )
         return self._answered(self._observed(state, Finding(value)), approval_id)
+
+    def rank(self, actions: Sequence[Action]) -> list[Decision]:
+        """Return what would be decided about each of several actions now, the best first.
+
+        Best is the least expected loss.  No check is made, nothing granted and
+        nothing written down, so these decisions have no id.  An action of which
+        no loss is known comes last.  Raises what `decide` raises.
+        """
+        found = [self._foreseen(action) for action in actions]
+        found.sort(key=lambda decision: (_is_unjudged(decision), decision.expected_loss))
+        return found
+
+    def _foreseen(self, action: Action) -> Decision:
+        try:
+            state = self._prepared(_checked_action(action))
+            return replace(decision_of(state), id="", check=self._request(state))
+        except (StoreError, ItemNotFound, Conflict, EmbedderError) as error:
+            return self._failed(action, error)
 
     def _stale(self, state: Deciding) -> str:
         """Return why a decision takes no evidence any more, or nothing."""
@@ -351,6 +367,16 @@ class GuardService(Executions, History):
             voi={},
             values={},
         )
+
+
+def _checked_action(action: object) -> Action:
+    if isinstance(action, Action):
+        return action
+    raise InvalidInput(f"need an amv.Action, got {shown(action)}")
+
+
+def _is_unjudged(decision: Decision) -> bool:
+    return decision.code in ("unknown_tool", "gate_error")
 
 
 def _count_observed(state: Deciding) -> int:

@@ -74,10 +74,9 @@ class Deciding:
         """Write down what is not in the log yet."""
         for body in self.unwritten:
             record.append(tx, self.id, "opened" if isinstance(body, Opened) else "observed", body)
-        if self.unwritten:
-            items = (*self.words.found, *items_of(self.words))
-            data = msgspec.json.encode(self.words)
-            tx.put_text(TextRow(self.id, self.words.namespace, items, data))
+        items = (*self.words.found, *items_of(self.words))
+        data = msgspec.json.encode(self.words)
+        tx.put_text(TextRow(self.id, self.words.namespace, items, data))
 
 
 def items_of(words: Words) -> list[str]:
