@@ -27,6 +27,7 @@ from amv.errors import (
     RepairNeeded,
 )
 from amv.guard.actions import Action
+from amv.guard.calibration import Calibration
 from amv.guard.plan import Verdict
 from amv.guard.policy import Policy, parse
 from amv.guard.ports import GuardStore, Remembered, State
@@ -105,10 +106,11 @@ class Guard(GuardService):
         *,
         namespace: Sequence[str] | None = None,
         clock: Callable[[], float] | None = None,
+        calibration: Calibration | None = None,
         owns_memory: bool = False,
     ) -> None:
         """Guard actions that rest on *memory*; see `open`."""
-        prior = LogisticPrior()
+        prior, calibrated = LogisticPrior(), calibration or Calibration()
         self.memory = memory
         self._verifiers = Verifiers()
         self._owns_memory = owns_memory
@@ -120,8 +122,8 @@ class Guard(GuardService):
             MemoryClaims(memory),
             _guard_store(memory),
             self._verifiers,
-            prior=lambda features, kind: prior(features),
-            calibration="prior",
+            prior=lambda features, kind: calibrated(prior(features)),
+            calibration=calibrated.digest(),
             clock=clock or time.time,
             new_id=new_id,
             new_token=lambda: secrets.token_urlsafe(24),
@@ -137,18 +139,28 @@ class Guard(GuardService):
         settings: Settings | None = None,
         clock: Callable[[], float] | None = None,
         embedder: Any = None,
+        calibration: str | Path | Calibration | None = None,
     ) -> Self:
         """Open the gate over the memory in the file *path*.
 
         *policy* is the path of a YAML file, or what would stand in it.
         *namespace* says whose memory actions rest on where `acting` does not.
+        *calibration* is what `amv guard calibrate` has written, or the path of it.
 
-        Raises PolicyError for a policy that is not valid, and what `Memory.open` raises.
+        Raises PolicyError for a policy that is not valid, ConfigError for a
+        calibration that can't be read, and what `Memory.open` raises.
         """
-        rules = load_policy(policy)
+        rules, calibrated = load_policy(policy), load_calibration(calibration)
         memory = Memory.open(path, embedder=embedder, settings=settings, clock=clock)
         try:
-            return cls(rules, memory, namespace=namespace, clock=clock, owns_memory=True)
+            return cls(
+                rules,
+                memory,
+                namespace=namespace,
+                clock=clock,
+                calibration=calibrated,
+                owns_memory=True,
+            )
         except BaseException:
             memory.close()
             raise
@@ -304,6 +316,18 @@ def load_policy(policy: str | Path | Mapping[str, Any] | Policy) -> Policy:
         return parse(yaml.safe_load(text))
     except yaml.YAMLError as error:
         raise PolicyError(f"the policy {str(policy)!r} is no YAML: {error}") from error
+
+
+def load_calibration(calibration: str | Path | Calibration | None) -> Calibration:
+    """Return a calibration from its file, or as it is; raises ConfigError."""
+    if calibration is None or isinstance(calibration, Calibration):
+        return calibration or Calibration()
+    if not isinstance(calibration, str | Path):
+        raise InvalidInput(f"a calibration is the path of its file, got {shown(calibration)}")
+    try:
+        return msgspec.json.decode(Path(calibration).read_bytes(), type=Calibration)
+    except (OSError, msgspec.DecodeError, InvalidInput) as error:
+        raise ConfigError(f"can't use the calibration {str(calibration)!r}: {error}") from error
 
 
 def _with_rule(policy: Policy, part: str, name: str, fields: Mapping[str, Any]) -> Policy:

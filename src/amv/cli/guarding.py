@@ -1,5 +1,6 @@
 """Commands of the gate: decide, explain, replay, lint, init, and approvals."""
 
+import os
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from amv.gate import Guard
     from amv.guard.decision import Decision
     from amv.guard.ports import ApprovalRow
+    from amv.wiring import Memory
 
 guard = typer.Typer(
     help="The gate: may an action go ahead on what is remembered?",
@@ -58,7 +60,7 @@ def decide(
         namespace=options.namespace(namespace),
         session=session,
     )
-    with _opened(session_of(context), policy) as gate:
+    with opened(session_of(context), policy) as gate:
         decision = gate.decide(action)
     _show(decision, as_json=as_json)
 
@@ -68,7 +70,7 @@ def explain(
     context: typer.Context, decision_id: DecisionId, as_json: options.AsJson = False
 ) -> None:
     """Say in plain words why a decision was what it was."""
-    with _opened(session_of(context), None, needs_policy=False) as gate:
+    with opened(session_of(context), None, needs_policy=False) as gate:
         if as_json:
             output.write_json(decision_json(gate.get(decision_id)))
         else:
@@ -78,7 +80,7 @@ def explain(
 @guard.command("replay")
 def replay(context: typer.Context, as_json: options.AsJson = False) -> None:
     """Judge every recorded decision again, and check that no record was touched."""
-    with _opened(session_of(context), None, needs_policy=False) as gate:
+    with opened(session_of(context), None, needs_policy=False) as gate:
         count, found = gate.decided(), gate.replay()
     if as_json:
         output.write_json({"decisions": count, "faults": found})
@@ -96,7 +98,17 @@ def lint(context: typer.Context, policy: Policy = None, as_json: options.AsJson 
     from amv.gate import load_policy
     from amv.guard.lint import lint as linted
 
-    found = linted(load_policy(_policy_path(policy)))
+    session = session_of(context)
+    rules, settings = load_policy(_policy_path(policy)), session.settings()
+    if session.db is not None:
+        check_database(settings.db)
+    known = None
+    if os.path.exists(settings.db):
+        with session.open() as memory:
+            known = attributes(memory)
+    elif not as_json:
+        output.remark(f"there is no database {settings.db!r}: claims are not looked up")
+    found = linted(rules, None if known is None else known.__contains__)
     if as_json:
         output.write_json({"findings": found})
     for finding in found if not as_json else ():
@@ -107,11 +119,26 @@ def lint(context: typer.Context, policy: Policy = None, as_json: options.AsJson 
         raise typer.Exit(1)
 
 
+def attributes(memory: "Memory") -> set[str]:
+    """Return the attributes of all claims that are remembered."""
+    found = set()
+    for namespace in memory.namespaces():
+        cursor = None
+        while True:
+            page = memory.list(namespace=namespace, cursor=cursor, limit=1000)
+            found |= {item.claim.attribute for item in page.items if item.claim is not None}
+            cursor = page.cursor
+            if cursor is None:
+                break
+    return found
+
+
 @guard.command("init")
 def init(
     tools: Annotated[
         str, typer.Argument(metavar="FILE", help="Tools as MCP lists them: a JSON array.")
     ],
+    as_json: options.AsJson = False,
 ) -> None:
     """Draft a policy from what tools say of themselves; nothing of it is trusted yet."""
     from pathlib import Path
@@ -129,6 +156,9 @@ def init(
         listed = listed.get("tools")
     if not isinstance(listed, list):
         raise InvalidInput(f"need a JSON array of tools in {tools!r}")
+    if as_json:
+        output.write_json(draft(listed))
+        return
     output.write(
         "# A draft, by what tools say of themselves, which nobody has checked: every tool counts\n"
         "# as one with effects, and nothing is blocked (mode: shadow) until you say so.\n"
@@ -143,47 +173,61 @@ def list_approvals(
     as_json: options.AsJson = False,
 ) -> None:
     """List the requests that wait for a person."""
-    with _opened(session_of(context), None, needs_policy=False) as gate:
+    with opened(session_of(context), None, needs_policy=False) as gate:
         rows = gate.approvals.list(None if everything else "pending")
+        about = {row.approval_id: gate.get(row.decision_id) for row in rows}
     if as_json:
         for row in rows:
-            output.write_json(approval_json(row))
+            output.write_json(approval_json(row) | _about(about[row.approval_id]))
         return
     if not rows:
         output.remark("no request waits")
         return
     output.write_table(
-        ("id", "decision", "state", "created", "expires", "by"),
+        ("id", "decision", "state", "expires", "by", "what"),
         [
             [
                 row.approval_id,
                 row.decision_id,
                 row.state,
-                _time(row.created_s),
                 _time(row.expires_s),
                 row.decided_by,
+                about[row.approval_id].says,
             ]
             for row in rows
         ],
     )
 
 
+def _about(decision: "Decision") -> dict[str, object]:
+    return {"tool": decision.tool, "reason": decision.reason}
+
+
 @approvals.command("approve")
-def approve(context: typer.Context, approval_id: ApprovalId, by: By) -> None:
+def approve(
+    context: typer.Context, approval_id: ApprovalId, by: By, as_json: options.AsJson = False
+) -> None:
     """Let the action of a request go ahead, once, unless a check refutes it meanwhile."""
-    _decided(context, approval_id, by, is_approved=True)
+    _decided(context, approval_id, by, is_approved=True, as_json=as_json)
 
 
 @approvals.command("reject")
-def reject(context: typer.Context, approval_id: ApprovalId, by: By) -> None:
+def reject(
+    context: typer.Context, approval_id: ApprovalId, by: By, as_json: options.AsJson = False
+) -> None:
     """Refuse a request."""
-    _decided(context, approval_id, by, is_approved=False)
+    _decided(context, approval_id, by, is_approved=False, as_json=as_json)
 
 
-def _decided(context: typer.Context, approval_id: str, by: str, *, is_approved: bool) -> None:
-    with _opened(session_of(context), None, needs_policy=False) as gate:
+def _decided(
+    context: typer.Context, approval_id: str, by: str, *, is_approved: bool, as_json: bool
+) -> None:
+    with opened(session_of(context), None, needs_policy=False) as gate:
         row = gate.approve(approval_id, by=by, approve=is_approved)
-    output.remark(f"request {row.approval_id} is {row.state}")
+    if as_json:
+        output.write_json(approval_json(row))
+    else:
+        output.remark(f"request {row.approval_id} is {row.state}")
 
 
 def _policy_path(policy: str | None) -> str:
@@ -197,16 +241,16 @@ def _policy_path(policy: str | None) -> str:
 
 
 @contextmanager
-def _opened(
-    session: Session, policy: str | None, *, needs_policy: bool = True
-) -> "Iterator[Guard]":
+def opened(session: Session, policy: str | None, *, needs_policy: bool = True) -> "Iterator[Guard]":
     """Open the gate over the session's database."""
+    from amv.config import calibration_from_environment
     from amv.gate import Guard
 
     settings = session.settings()
     check_database(settings.db)
     rules = _policy_path(policy) if needs_policy else {"version": 1}
-    with Guard.open(settings.db, policy=rules, settings=settings) as gate:
+    learned = calibration_from_environment() if needs_policy else None
+    with Guard.open(settings.db, policy=rules, settings=settings, calibration=learned) as gate:
         yield gate
 
 

@@ -37,6 +37,12 @@ def serve(
         str | None,
         typer.Option(metavar="FILE", help="The gate's policy; AMV_POLICY if not given."),
     ] = None,
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="What `guard calibrate` wrote; AMV_CALIBRATION if not given."
+        ),
+    ] = None,
 ) -> None:
     """Serve the memory over HTTP until stopped.
 
@@ -44,7 +50,12 @@ def serve(
     """
     from dataclasses import replace
 
-    from amv.config import Settings, policy_from_environment, server_from_environment
+    from amv.config import (
+        Settings,
+        calibration_from_environment,
+        policy_from_environment,
+        server_from_environment,
+    )
     from amv.server.logs import log_as_json
     from amv.server.run import serve
 
@@ -62,6 +73,7 @@ def serve(
         server,
         lambda address: output.remark(f"amv serves {settings.db} at {address}"),
         policy or policy_from_environment(),
+        calibration or calibration_from_environment(),
     )
 
 

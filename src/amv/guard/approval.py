@@ -8,7 +8,7 @@ been refuted since is not executed.
 from amv.errors import Conflict, ItemNotFound
 from amv.guard.ports import ApprovalRow, GuardReader, GuardStore, GuardWriter
 
-PENDING, APPROVED, REJECTED, USED = "pending", "approved", "rejected", "used"
+PENDING, APPROVED, REJECTED, USED = STATES = ("pending", "approved", "rejected", "used")
 
 
 class Approvals:
@@ -51,10 +51,11 @@ def found(reader: GuardReader, approval_id: str) -> ApprovalRow:
     return row
 
 
-def refusal(row: ApprovalRow, digest: str, now_s: float) -> str:
+def refusal(row: ApprovalRow | None, digest: str, now_s: float) -> str:
     """Return why an approval does not stand for an action, or nothing."""
-    if row.digest != digest:
-        return "the approval is for another action, or for other arguments"
+    if row is None or row.digest != digest:
+        # One sentence for both: whoever names a stranger's request learns nothing of it.
+        return "no such approval, or the approval is for another action, or for other arguments"
     if row.state != APPROVED:
         return f"the approval is {row.state}"
     if not now_s < row.expires_s:

@@ -15,6 +15,7 @@ Sources: Platt 1999; Kull, Silva Filho & Flach 2017 (beta); Zadrozny & Elkan
 
 import math
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 from warnings import catch_warnings
 
@@ -65,6 +66,44 @@ class Calibrator(msgspec.Struct, frozen=True, kw_only=True):
             half = len(self.numbers) // 2
             return clipped(float(np.interp(p, self.numbers[:half], self.numbers[half:])))
         return p
+
+
+PRIOR = "prior"
+"""What stands in a record in place of a digest where nothing was calibrated."""
+
+STEPS_MAX = 16
+
+_NUMBERS = {"identity": 0, "platt": 2, "beta": 3}
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Calibrators on top of the prior, each fitted to what the ones before it said."""
+
+    steps: tuple[Calibrator, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.steps) > STEPS_MAX:
+            raise InvalidInput(f"a calibration has {STEPS_MAX} steps at most; fit one anew")
+        for step in self.steps:
+            numbers, half = step.numbers, len(step.numbers) // 2
+            if step.sort == "isotonic":
+                rows = (numbers[:half], numbers[half:])
+                is_sound = half > 0 and len(numbers) == 2 * half
+                is_sound = is_sound and all(list(row) == sorted(row) for row in rows)
+            else:
+                is_sound = len(numbers) == _NUMBERS[step.sort]
+            if not (is_sound and all(map(math.isfinite, numbers))):
+                raise InvalidInput(f"these are no numbers of a {step.sort} calibrator: {numbers}")
+
+    def __call__(self, p: float) -> float:
+        """Return the calibrated probability."""
+        for step in self.steps:
+            p = step(p)
+        return p
+
+    def digest(self) -> str:
+        """Return what names it in a decision's record."""
+        return sha256(msgspec.json.encode(self)).hexdigest() if self.steps else PRIOR
 
 
 class Fitted(NamedTuple):

@@ -1,9 +1,10 @@
 """Looking back: what was decided, why, and whether it would be decided so again."""
 
-from amv.errors import AmvError
+from amv.errors import AmvError, ItemNotFound
 from amv.guard import record
 from amv.guard.decision import Decision, Ended, Observed, Opened
 from amv.guard.judge import Case, Evidence, judge
+from amv.guard.labels import Told, labels_of
 from amv.guard.ports import GuardStore, RecordRow
 from amv.guard.state import Deciding, decision_of, loaded
 
@@ -20,13 +21,43 @@ class History:
         with self._store.read() as reader:
             return decision_of(loaded(reader, decision_id))
 
-    def decisions(self, *, after: int = 0, limit: int = 100) -> list[tuple[int, Decision]]:
-        """Return decisions, oldest first, with the number of the record that opened each."""
-        found: list[tuple[int, Decision]] = []
+    def decisions(
+        self, *, after: int = 0, limit: int = 100, namespace: tuple[str, ...] = ()
+    ) -> list[tuple[int, Decision]]:
+        """Return decisions, oldest first, with the number of the record that opened each.
+
+        Only those whose namespace begins with *namespace*.
+        """
+        limit, found = min(limit, LISTED_MAX), list[tuple[int, Decision]]()
         with self._store.read() as reader:
-            for row in reader.records(after=after, kind="opened", limit=min(limit, LISTED_MAX)):
-                found.append((row.number, decision_of(loaded(reader, row.decision_id))))
+            while rows := reader.records(after=after, kind="opened", limit=LISTED_MAX):
+                after = rows[-1].number
+                for row in rows:
+                    text = reader.text(row.decision_id) if namespace else None
+                    name = () if text is None else text.namespace
+                    if name[: len(namespace)] != namespace:
+                        continue
+                    if len(found) >= limit:
+                        return found
+                    found.append((row.number, decision_of(loaded(reader, row.decision_id))))
         return found
+
+    def labels(self) -> list[Told]:
+        """Return what checks have shown of the claims that decisions rested on."""
+        with self._store.read() as reader:
+            return [
+                told
+                for row in reader.records(kind="opened")
+                for told in labels_of(loaded(reader, row.decision_id))
+            ]
+
+    def number_of(self, decision_id: str) -> int:
+        """Return the number of the record that opened a decision; raises ItemNotFound."""
+        with self._store.read() as reader:
+            rows = reader.records(decision_id=decision_id, limit=1)
+        if not rows:
+            raise ItemNotFound(f"no decision {decision_id!r}")
+        return rows[0].number
 
     def decided(self) -> int:
         """Return how many decisions are in the log."""

@@ -68,10 +68,12 @@ def approve(tx: GuardWriter, key: str, permit: Permit, decision_id: str, now_s: 
 def reserve(tx: GuardWriter, permit_hash: str, digest: str, now_s: float) -> LedgerRow:
     """Redeem a permit; raises PermitRefused."""
     row = tx.granted(permit_hash)
-    if row is None:
-        raise PermitRefused("no such permit; decide about the action again")
-    if row.digest != digest:
-        raise PermitRefused("the permit is for another action, or for other arguments")
+    if row is None or row.digest != digest:
+        # One sentence for both: whoever holds a stranger's permit learns nothing of it.
+        raise PermitRefused(
+            "no such permit, or the permit is for another action, or for other arguments; "
+            "decide about the action again"
+        )
     if row.state is not State.APPROVED:
         raise PermitRefused(f"the permit was used before; its action is {row.state}")
     if not now_s < row.expires_s:

@@ -298,11 +298,11 @@ class GuardService(Executions, History):
         """Return a decision with its permit, or with a request for approval."""
         rule, request = self._policy.actions[state.opened.tool], None
         if approval_id is not None and decision.verdict in (Verdict.ABSTAIN, Verdict.REPAIR):
-            request = approval.found(tx, approval_id)
+            request = tx.approval(approval_id)
             refused = approval.refusal(request, state.opened.digest, now_s)
             if not refused and any("refuted" in e.outcomes for e in state.evidence):
                 refused = "a check refutes what the approval was given for"
-            if refused:
+            if refused or request is None:
                 return replace(
                     decision, verdict=Verdict.ABSTAIN.value, code="not_approved", reason=refused
                 )

@@ -1,8 +1,8 @@
 """What each route does with the memory, once who asks is known and the body is read.
 
 A handler is an ordinary function from a `Call` to what the reply holds, run in
-a thread or, where all is in memory, on the event loop.  `ROUTES` is the one
-list that routing, the OpenAPI document, metrics and tests go by.
+a thread or, where all is in memory, on the event loop.  What the gate's routes
+do is in `guarding`; all are listed in `routes`.
 """
 
 import json

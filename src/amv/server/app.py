@@ -27,18 +27,16 @@ from amv.memory.item import Namespace
 from amv.memory.service import MemoryService
 from amv.server import api, openapi, request, wire
 from amv.server.access import Forbidden, Gatekeeper
-from amv.server.guarding import GUARD_ROUTES
 from amv.server.metrics import Metrics
 from amv.server.replies import Message, Reply, Send, UnsupportedMedia, WrongHost, error_reply, told
 from amv.server.request import Receive, Scope
+from amv.server.routes import ROUTES
 from amv.server.work import DeadlineExceeded, Lanes, Overloaded, begun
 
 VERSION = "1"
 """The version of the interface, which is that in its paths."""
 
 SEARCH = "/v1/search"
-ROUTES = (*api.ROUTES, *GUARD_ROUTES)
-"""The one list that routing, the OpenAPI document and metrics go by."""
 
 _log = logging.getLogger("amv.server")
 

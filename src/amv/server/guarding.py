@@ -9,12 +9,14 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from amv.errors import Conflict, InvalidInput, ItemNotFound
+from amv.guard import approval
 from amv.guard.actions import Action
 from amv.guard.decision import Decision
+from amv.guard.history import LISTED_MAX
 from amv.guard.ports import ApprovalRow, State
 from amv.guard.service import GuardService
 from amv.guard.state import NOT_FOUND
-from amv.server import wire
+from amv.server import wire_guard as wire
 from amv.server.access import Level
 from amv.server.api import PAGE_LIMIT, Call, Route
 
@@ -49,22 +51,26 @@ def decide(call: Call) -> Struct:
 
 def list_decisions(call: Call) -> Struct:
     """List decisions, oldest first."""
-    after, limit = (
-        _number(call.query.get(name, default), name)
-        for name, default in (("cursor", "0"), ("limit", str(PAGE_LIMIT)))
-    )
-    page = _gate(call).decisions(after=after, limit=limit)
-    shown = [decision for _, decision in page if _reaches(call, decision)]
+    gate, limit, cursor = _gate(call), _limit(call), call.query.get("cursor")
+    after = 0
+    if cursor is not None:
+        # The id of a decision, as the number of its record would count those of others.
+        if not _reaches(call, gate.get(cursor)):
+            raise ItemNotFound(f"no decision {cursor!r}")
+        after = gate.number_of(cursor)
+    page = gate.decisions(after=after, limit=limit, namespace=call.principal.prefix)
     return wire.DecisionsOut(
-        decisions=[decision_out(decision) for decision in shown],
-        cursor=str(page[-1][0]) if len(page) == limit else None,
+        decisions=[decision_out(decision) for _, decision in page],
+        cursor=page[-1][1].id if len(page) == limit else None,
     )
 
 
-def _number(text: str, name: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= 15):
-        raise InvalidInput(f"{name} must be a whole number, got {text[:40]!r}")
-    return int(text)
+def _limit(call: Call) -> int:
+    text = call.query.get("limit", str(PAGE_LIMIT))
+    limit = int(text) if text.isascii() and text.isdecimal() and len(text) <= 9 else 0
+    if not 1 <= limit <= LISTED_MAX:
+        raise InvalidInput(f"limit must be a number from 1 to {LISTED_MAX}, got {text[:40]!r}")
+    return limit
 
 
 def get_decision(call: Call) -> Struct:
@@ -90,7 +96,9 @@ def give_evidence(call: Call) -> Struct:
     """Tell what a verifier of the caller's own has read."""
     body: wire.EvidenceIn = call.body
     value = NOT_FOUND if body.not_found else body.value
-    return decision_out(_gate(call).evidence(_own(call).id, body.verifier, value))
+    return decision_out(
+        _gate(call).evidence(_own(call).id, body.verifier, value, approval_id=body.approval_id)
+    )
 
 
 def redeem_permit(call: Call) -> Struct:
@@ -115,8 +123,11 @@ def settle_decision(call: Call) -> Struct:
 
 def list_approvals(call: Call) -> Struct:
     """List requests to a person."""
-    gate = _gate(call)
-    rows = gate.approvals.list(call.query.get("state"))
+    gate, state = _gate(call), call.query.get("state")
+    if state is not None and state not in approval.STATES:
+        known = ", ".join(approval.STATES)
+        raise InvalidInput(f"state must be one of {known}, got {state[:40]!r}")
+    rows = gate.approvals.list(state)
     return wire.ApprovalsOut(
         approvals=[approval_out(row) for row in rows if _reaches(call, gate.get(row.decision_id))]
     )
@@ -151,6 +162,7 @@ def decision_out(decision: Decision) -> wire.DecisionOut:
         code=decision.code,
         reason=decision.reason,
         mode=decision.mode,
+        namespace=decision.namespace,
         risk=decision.risk,
         harm=decision.harm,
         expected_loss=decision.expected_loss,

@@ -9,7 +9,7 @@ the same things in the same words.
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -31,11 +31,11 @@ NamespaceIn = list[str] | str
 Moment = str | int | float | None
 
 
-class _Body(Struct, forbid_unknown_fields=True, kw_only=True):
+class Body(Struct, forbid_unknown_fields=True, kw_only=True):
     """A request body; a field it doesn't know is an error, not a silent nothing."""
 
 
-class ClaimWire(_Body):
+class ClaimWire(Body):
     """The structured form of a memory: subject's attribute is value."""
 
     subject: str
@@ -43,7 +43,7 @@ class ClaimWire(_Body):
     value: str | int | float | bool | None
 
 
-class ItemIn(_Body):
+class ItemIn(Body):
     """One item to add."""
 
     content: str
@@ -64,7 +64,7 @@ class ItemIn(_Body):
 ITEMS = ItemIn | list[ItemIn]
 
 
-class ChangesIn(_Body):
+class ChangesIn(Body):
     """What to change of an item."""
 
     content: str | UnsetType = UNSET
@@ -75,19 +75,19 @@ class ChangesIn(_Body):
     expires_at: Moment | UnsetType = UNSET
 
 
-class PinIn(_Body):
+class PinIn(Body):
     """Whether an item is pinned."""
 
     pinned: bool = True
 
 
-class RefuteIn(_Body):
+class RefuteIn(Body):
     """That an item is wrong, and perhaps the right value of its claim."""
 
     value: str | int | float | bool | None = None
 
 
-class SearchIn(_Body):
+class SearchIn(Body):
     """A search by text, by vector, or by both."""
 
     namespace: NamespaceIn | UnsetType = UNSET
@@ -99,7 +99,7 @@ class SearchIn(_Body):
     cold: bool | None = None
 
 
-class ContextIn(_Body):
+class ContextIn(Body):
     """A block for a prompt, under a cap of tokens."""
 
     query: str
@@ -109,7 +109,7 @@ class ContextIn(_Body):
     vector: list[float] | None = None
 
 
-class FeedbackIn(_Body):
+class FeedbackIn(Body):
     """Which items were used, only seen, or misled."""
 
     ids: list[str]
@@ -118,7 +118,7 @@ class FeedbackIn(_Body):
     negative: bool = False
 
 
-class SweepIn(_Body):
+class SweepIn(Body):
     """Whether to say only what a sweep would do."""
 
     dry_run: bool = False
@@ -157,47 +157,6 @@ def given_fields(body: Struct, *but: str) -> dict[str, Any]:
 def claim_of(body: ClaimWire | None) -> Claim | None:
     """Return the claim a body stands for."""
     return None if body is None else Claim(body.subject, body.attribute, body.value)
-
-
-class DecideIn(_Body):
-    """An action that is about to be done; *run_checks* false if the caller verifies itself."""
-
-    tool: str
-    arguments: dict[str, Any] = {}
-    namespace: NamespaceIn | UnsetType = UNSET
-    session: str = ""
-    run_checks: bool = True
-    approval_id: str | None = None
-
-
-class EvidenceIn(_Body):
-    """What a verifier of the caller's own read; *not_found* if there is no such thing."""
-
-    verifier: str
-    value: Any = None
-    not_found: bool = False
-
-
-class PermitIn(_Body):
-    """A permit, and the action it is redeemed for."""
-
-    permit: str
-    tool: str
-    arguments: dict[str, Any] = {}
-    namespace: NamespaceIn | UnsetType = UNSET
-    session: str = ""
-
-
-class SettleIn(_Body):
-    """What became of an action that was reserved."""
-
-    outcome: Literal["DISPATCHED", "SUCCEEDED", "FAILED", "UNKNOWN"]
-
-
-class ApprovalIn(_Body):
-    """Who approves or rejects a request."""
-
-    by: str
 
 
 # ---------------------------------------------------------------- out
@@ -359,90 +318,6 @@ class SweepOut(Result):
     visited: int
     namespaces: int
     dry_run: bool
-
-
-class PremiseOut(Result):
-    """A premise of a decision; *before* and *after* are P(violated)."""
-
-    name: str
-    subject: str
-    attribute: str
-    remembered: Any
-    is_critical: bool
-    theta: float
-    before: float
-    after: float
-
-
-class CheckOut(Result):
-    """A check to be made."""
-
-    verifier: str
-    arguments: dict[str, Any]
-    premises: list[str]
-    cost: float
-    timeout_s: float
-
-
-class PermitOut(Result):
-    """Leave to execute an action once; *token* is shown this once."""
-
-    token: str
-    digest: str
-    expires_at: datetime
-
-
-class DecisionOut(Result):
-    """What the gate answers about an action."""
-
-    id: str
-    tool: str
-    digest: str
-    verdict: Literal["PROCEED", "VERIFY", "REPAIR", "ABSTAIN"]
-    code: str
-    reason: str
-    mode: str
-    risk: float
-    harm: float
-    expected_loss: float
-    premises: list[PremiseOut]
-    voi: dict[str, float]
-    planner: str
-    check: CheckOut | None
-    permit: PermitOut | None
-    values: dict[str, Any]
-    approval_id: str
-
-
-class DecisionsOut(Result):
-    """Decisions, oldest first, and where the next page begins."""
-
-    decisions: list[DecisionOut]
-    cursor: str | None
-
-
-class LedgerOut(Result):
-    """How far an action has come that was granted."""
-
-    decision_id: str
-    state: str
-
-
-class ApprovalOut(Result):
-    """A request to a person."""
-
-    id: str
-    decision_id: str
-    state: str
-    created_at: datetime
-    expires_at: datetime
-    decided_by: str
-
-
-class ApprovalsOut(Result):
-    """Requests to a person, oldest first."""
-
-    approvals: list[ApprovalOut]
 
 
 class HealthOut(Result):
