@@ -77,7 +77,8 @@ class _Load:
         self._requests = requests
         self._order = rng.integers(0, len(requests), 1 << 16).tolist()
         self._waiting: deque[tuple[int, bytes, float]] = deque()
-        self._free: list[_Connection] = []
+        # The one idle for longest is used first, so that none is idle until it is closed.
+        self._free: deque[_Connection] = deque()
         self._sent = 0
         self.closed_until_s: float | None = None
         self.lost = 0
@@ -113,7 +114,7 @@ class _Load:
     def arrive(self, due_s: float) -> None:
         """Send a request, or have it wait for a connection."""
         if self._free:
-            self._free.pop().send(*self._next(), due_s)
+            self._free.popleft().send(*self._next(), due_s)
         else:
             self._waiting.append((*self._next(), due_s))
 

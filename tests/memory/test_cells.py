@@ -497,3 +497,28 @@ def test_a_snapshot_of_another_dimension_is_refused() -> None:
 
     with pytest.raises(StoreError, match="16 dimensions, needed 32"):
         CentroidIndex(32, data)
+
+
+def test_the_size_is_measured_anew_when_the_graph_has_grown_by_a_sixteenth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Measuring goes through all nodes, and is asked for whenever a view has followed a change."""
+
+    class Graph:
+        nodes = asked = 0
+
+        def __len__(self) -> int:
+            return self.nodes
+
+        @property
+        def memory_usage(self) -> int:
+            self.asked += 1
+            return 100 * self.nodes
+
+    index, graph = CentroidIndex(8), Graph()
+    monkeypatch.setattr(index, "_index", graph)
+    for graph.nodes, size in ((160, 16_000), (160, 16_000), (170, 16_000), (171, 17_100)):
+        assert index.size_bytes == size
+    assert graph.asked == 2
+    graph.nodes = 80
+    assert index.size_bytes == 8_000

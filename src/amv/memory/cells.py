@@ -230,6 +230,8 @@ class CentroidIndex:
         self._dimension = dimension
         self._index = self._graph()
         self._live: set[int] = set()
+        self._measured_nodes = -1
+        self._measured_bytes = 0
         if snapshot is not None:
             self._load(snapshot)
 
@@ -264,8 +266,14 @@ class CentroidIndex:
 
     @property
     def size_bytes(self) -> int:
-        """Memory the index takes."""
-        return int(self._index.memory_usage)
+        """Memory the index takes, as of when it last grew by a sixteenth.
+
+        Adding up is not free: usearch goes through all nodes.
+        """
+        nodes = len(self._index)
+        if not 16 * self._measured_nodes <= 16 * nodes <= 17 * self._measured_nodes:
+            self._measured_nodes, self._measured_bytes = nodes, int(self._index.memory_usage)
+        return self._measured_bytes
 
     def ids(self) -> set[int]:
         """Return the ids of all cells in the index."""
