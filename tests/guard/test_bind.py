@@ -37,7 +37,7 @@ class FakeClaims:
     def confirm(self, namespace: tuple[str, ...], item_id: str) -> None:
         raise NotImplementedError
 
-    def refute(self, namespace: tuple[str, ...], item_id: str, value: object) -> None:
+    def refute(self, namespace: tuple[str, ...], item_id: str, value: object) -> str:
         raise NotImplementedError
 
     def used(self, namespace: tuple[str, ...], item_ids: Sequence[str]) -> None:
