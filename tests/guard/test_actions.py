@@ -74,3 +74,9 @@ def test_values_are_compared_as_typed_json() -> None:
     assert equal({"a": [1, None]}, {"a": [1.0, None]})
     assert not equal(5, "5")
     assert not equal(True, 1)
+
+
+def test_an_action_is_written_as_a_call() -> None:
+    """The tool and its arguments come first, as in the call that is guarded."""
+    assert Action("pay", {"to": "x"}) == Action(tool="pay", arguments={"to": "x"})
+    assert Action("pay").arguments == {}

@@ -156,7 +156,7 @@ def test_a_request_expires_before_and_after_it_is_approved(
 def test_a_request_that_is_none_grants_nothing(guard: amv.Guard) -> None:
     decision = guard.decide(cancel(), approval_id="made up")
 
-    assert (decision.verdict, decision.code) == ("ABSTAIN", "gate_error")
+    assert (decision.verdict, decision.code) == ("ABSTAIN", "not_approved")
     for ask in (guard.approvals.get, lambda name: guard.approve(name, by="ann")):
         with pytest.raises(amv.ItemNotFound):
             ask("made up")

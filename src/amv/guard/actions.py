@@ -28,8 +28,8 @@ class Action:
     is done.  *session* groups the decisions of one task.
     """
 
-    tool: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    tool: str = field(kw_only=False)
+    arguments: Mapping[str, Any] = field(default_factory=dict, kw_only=False)
     namespace: tuple[str, ...] = ()
     session: str = ""
     principal: str = ""
