@@ -30,6 +30,7 @@ import amv
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from demo.forgetting import forget
+from demo.guarding import guard_actions
 from demo.shop import SHOP, Shop, Task, data_folder, load, shop_items, status_item
 from demo.stage import Clock, Stage, open_stage, table
 
@@ -399,12 +400,15 @@ def run(stage: Stage, shop: Shop, path: Path, embedder: str) -> int:
     restart(stage, path, embedder, shop, clock)
     with open_memory(path, embedder, clock) as memory:
         forget(stage, memory, path, shop)
+        guard_actions(stage, memory, shop, clock)
     return stage.finish()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and run; return the exit code."""
-    parser = argparse.ArgumentParser(description="AMV remembers, serves and forgets a shop.")
+    parser = argparse.ArgumentParser(
+        description="AMV remembers, serves, forgets and guards a shop."
+    )
     parser.add_argument("--db", type=Path, help="a new file, which is kept (default: temporary)")
     parser.add_argument("--data", type=Path, help="folder of another db.json and tasks.json")
     parser.add_argument("--embedder", default="minilm", choices=("minilm", "hashing"))

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 import amv
-from bench import health, report_store, store, store_rows
+from bench import health, planners, report_store, store, store_rows
 from bench.store_rows import Row
 
 NAMES = ["clusters", "spectrum"]
@@ -107,3 +107,24 @@ def test_health_is_measured_under_every_load(tmp_path: Path) -> None:
     assert rows["reembed"]["reembed_s"] > 0
     assert isinstance(console.file, io.StringIO)
     assert all(name in console.file.getvalue() for name in health.LOADS)
+
+
+def test_planners_are_measured_and_held_to_their_targets(tmp_path: Path) -> None:
+    """Every decision is the one meant, so that its time is that of a whole decision."""
+    path = tmp_path / "planners.jsonl"
+    sink = store_rows.Sink(path=path)
+    planners.run(sink, instances=20, repeats=3, decisions=5, seconds=0.5)
+    rows = store_rows.read(path)
+    console = Console(file=io.StringIO(), width=160)
+    planners.show(rows, console)
+
+    by_measure = {row["measure"]: row for row in rows}
+    assert len([row for row in rows if row["measure"] == "planning"]) == len(planners.SIZES)
+    assert by_measure["deciding"]["verdicts"] == {"PROCEED": 5}
+    assert by_measure["serving"]["statuses"].keys() == {"200"}
+    assert len(by_measure["regret"]["seeds"]) == 20
+    regrets = [one for one in planners.figures(rows) if "regret of lookahead" in one.what]
+    assert len(regrets) == 3
+    assert all(one.is_met for one in regrets)
+    assert isinstance(console.file, io.StringIO)
+    assert "pass" in console.file.getvalue()

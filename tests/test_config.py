@@ -2,12 +2,19 @@
 
 import math
 import threading
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
 
-from amv.config import LOG_LEVELS, Settings, from_environment
+from amv.config import (
+    LOG_LEVELS,
+    Settings,
+    calibration_from_environment,
+    from_environment,
+    policy_from_environment,
+)
 from amv.errors import ConfigError
 from amv.memory.settings import MemorySettings
 
@@ -91,3 +98,15 @@ def test_an_interval_that_can_be_waited_for_is_taken(interval_s: float | None) -
 def test_settings_can_not_be_changed_under_a_running_memory() -> None:
     with pytest.raises(FrozenInstanceError):
         Settings().db = "other.db"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [("AMV_POLICY", policy_from_environment), ("AMV_CALIBRATION", calibration_from_environment)],
+)
+def test_the_files_of_the_gate_are_named_or_there_is_none(
+    name: str, read: Callable[[dict[str, str]], str | None]
+) -> None:
+    assert read({}) is None
+    assert read({name: ""}) is None
+    assert read({name: "x.yaml"}) == "x.yaml"

@@ -1,6 +1,7 @@
 """The code in README and docs runs, in order, as a reader would run it.
 
-Where a page speaks to a gateway, one is served for it, and its shell commands run, too.
+Where a page speaks to a gateway, one is served for it, and its shell commands run, too.  YAML that
+begins with a version is the page's `policy.yaml`.
 """
 
 import os
@@ -15,16 +16,17 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 import amv
 from amv.client.sending import LOCAL
 from amv.config import ServerSettings
-from amv.server.api import ROUTES
+from amv.server.routes import ROUTES
 from tests.server.conftest import SRC, Running, running
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|console|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 #: A command, with the lines that it goes on to.
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
@@ -58,6 +60,16 @@ def session() -> dict[str, object]:
     return {"__name__": "__main__"}
 
 
+def policy_of(page: Path) -> object:
+    """Write the policy of a page down, and return it; None if it has none."""
+    texts = [t for kind, t in blocks(page) if kind == "yaml" and t.startswith("version:")]
+    if not texts:
+        return None
+    (text,) = texts
+    Path("policy.yaml").write_text(text, "utf-8")
+    return yaml.safe_load(text)
+
+
 def run_python(page: Path, text: str, names: dict[str, object]) -> None:
     exec(compile(text, str(page), "exec"), names)
 
@@ -67,6 +79,7 @@ def test_the_code_on_a_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    policy_of(page)
 
     run_python(page, "\n".join(t for kind, t in blocks(page) if kind == "python"), session())
 
@@ -101,12 +114,12 @@ class Shell:
 
 
 @pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    """A gateway over the file that `amv` opens in the current folder."""
+def served(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    """A gateway over the file that `amv` opens in the current folder, with the page's policy."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("AMV_")]:
         monkeypatch.delenv(name)
-    with running(tmp_path / "amv.db") as found:
+    with running(tmp_path / "amv.db", policy=policy_of(page)) as found:
         yield found
 
 

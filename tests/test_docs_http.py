@@ -11,12 +11,13 @@ from prometheus_client.parser import text_string_to_metric_families
 import amv
 from amv.server import api, replies, wire
 from amv.server.metrics import Metrics
+from amv.server.routes import ROUTES
 from tests.test_docs import OPEN_PATHS, ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "http.md").read_text("utf-8")
 SERVER = Path(api.__file__).parent
 HEADING = re.compile(r"^### `([A-Z]+ /\S*)`$", re.MULTILINE)
-BY_NAME = {f"{route.method} {route.path}": route for route in api.ROUTES}
+BY_NAME = {f"{route.method} {route.path}": route for route in ROUTES}
 
 
 def section(heading: str) -> str:

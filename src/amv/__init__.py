@@ -9,6 +9,7 @@
 
 from amv.config import Settings
 from amv.errors import (
+    ActionAbstained,
     AmvError,
     ConfigError,
     Conflict,
@@ -19,11 +20,18 @@ from amv.errors import (
     InvalidNamespace,
     ItemNotFound,
     OutcomeUnknown,
+    PermitRefused,
+    PolicyError,
+    RepairNeeded,
     SchemaMismatch,
     StoreClosed,
     StoreError,
     StoreUnavailable,
 )
+from amv.gate import Guard
+from amv.guard.actions import Action
+from amv.guard.decision import Decision
+from amv.guard.state import NOT_FOUND
 from amv.memory.item import Claim, Item, Status
 from amv.memory.ports import Embedder
 from amv.memory.results import (
@@ -45,7 +53,10 @@ from amv.wiring import Memory
 __version__ = "0.1.0"
 
 __all__ = [
+    "NOT_FOUND",
     "PRESETS",
+    "Action",
+    "ActionAbstained",
     "AmvError",
     "Budget",
     "CellSettings",
@@ -53,11 +64,13 @@ __all__ = [
     "ConfigError",
     "Conflict",
     "Context",
+    "Decision",
     "DimensionMismatch",
     "Embedder",
     "EmbedderChanged",
     "EmbedderError",
     "ForgetReceipt",
+    "Guard",
     "HistoryEntry",
     "Hit",
     "InvalidInput",
@@ -68,6 +81,9 @@ __all__ = [
     "MemorySettings",
     "OutcomeUnknown",
     "Page",
+    "PermitRefused",
+    "PolicyError",
+    "RepairNeeded",
     "Scanned",
     "SchemaMismatch",
     "SearchResult",

@@ -6,6 +6,8 @@ AMV_LOG_LEVEL   DEBUG, INFO, WARNING (default) or ERROR
 AMV_CACHE_MB    how much RAM vectors and cells may take, in MiB (default 256)
 AMV_HOST        address the gateway listens on (default 127.0.0.1)
 AMV_PORT        port the gateway listens on (default 8420)
+AMV_POLICY      file of the gate's policy (default none: no gate)
+AMV_CALIBRATION file that `amv guard calibrate` wrote (default none: the prior as it is)
 """
 
 import ipaddress
@@ -15,8 +17,8 @@ from dataclasses import dataclass, field
 from threading import TIMEOUT_MAX
 from typing import Literal
 
+from amv.checks import check_fields
 from amv.errors import ConfigError
-from amv.memory.checks import check_fields
 from amv.memory.settings import MemorySettings
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -138,3 +140,15 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         return Settings(**given)  # type: ignore[arg-type]
     except ConfigError as error:
         raise ConfigError(f"in AMV_DB, AMV_EMBEDDER or AMV_LOG_LEVEL: {error}") from error
+
+
+def policy_from_environment(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return the file of the gate's policy that AMV_POLICY names, if it does."""
+    environ = os.environ if environ is None else environ
+    return environ.get("AMV_POLICY") or None
+
+
+def calibration_from_environment(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return the file of the gate's calibration that AMV_CALIBRATION names, if it does."""
+    environ = os.environ if environ is None else environ
+    return environ.get("AMV_CALIBRATION") or None

@@ -13,11 +13,17 @@
     │  ├─ OutcomeUnknown              the write may or may not have happened
     │  └─ SchemaMismatch
     ├─ EmbedderError
+    ├─ PolicyError (InvalidInput)     the policy says something that can't be
+    ├─ PermitRefused                  no permit, or one for something else, used or expired
+    ├─ ActionAbstained                carries the decision
+    ├─ RepairNeeded                   carries the decision, with the value that was read
     └─ ConfigError
 
 A message says what was needed and what came, and what to do next where there
 is something to do.
 """
+
+from typing import Any
 
 
 class AmvError(Exception):
@@ -70,6 +76,26 @@ class SchemaMismatch(StoreError):
 
 class EmbedderError(AmvError):
     """The embedding model could not be loaded or run."""
+
+
+class PolicyError(InvalidInput):
+    """The policy says something that can't be."""
+
+
+class PermitRefused(AmvError):
+    """No permit, or one for another action, used already, or expired; nothing was done."""
+
+
+class ActionAbstained(AmvError):
+    """The gate does not let the action go ahead; ``decision`` says why."""
+
+    def __init__(self, decision: Any) -> None:
+        super().__init__(decision.says)
+        self.decision = decision
+
+
+class RepairNeeded(ActionAbstained):
+    """The action rests on a claim that was refuted; ``decision`` has the value that was read."""
 
 
 class ConfigError(AmvError):

@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Self
 
 from amv import embedders
+from amv.checks import shown
 from amv.config import Settings
 from amv.errors import AmvError, ConfigError, InvalidInput, StoreUnavailable
-from amv.memory.checks import shown
 from amv.memory.intake import Request
 from amv.memory.item import ID_ALPHABET, Item, check_text
 from amv.memory.lookup import EMBEDDER_META, check_embedder, embedder_mark

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from amv.client import Client, Refused
+from amv.errors import Conflict
+from amv.guard.actions import Action
 from amv.server.access import PEPPER_BYTES
 from tests.cli.conftest import Cli
 
@@ -53,6 +55,45 @@ def test_serve_says_where_and_stops_when_told(amv: Cli, number: signal.Signals) 
     assert said == f"amv serves amv.db at {url}\n"
     assert (process.returncode, out, err) == (0, b"", b"")
     assert amv("stats", "--json").json["live"] == 1
+
+
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_serve_has_a_gate_if_it_has_a_policy(
+    amv: Cli, serve: Serve, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    (amv.folder / "p.yaml").write_text("{version: 1, actions: {look: {effect: read}}}", "utf-8")
+    (amv.folder / "c.json").write_text('{"steps": [{"sort": "platt", "numbers": [1, 1]}]}', "utf-8")
+    given = {"policy": "p.yaml", "calibration": "c.json"}
+    if how == "option":
+        url = serve(*(word for name, file in given.items() for word in (f"--{name}", file)))
+    else:
+        for name, file in given.items():
+            monkeypatch.setenv(f"AMV_{name.upper()}", file)
+        url = serve()
+
+    with Client(url) as client:
+        assert client.decide(Action(tool="look", namespace=("a",))).verdict == "PROCEED"
+        assert client.decide(Action(tool="leap", namespace=("a",))).verdict == "ABSTAIN"
+    assert amv("guard", "replay", "--json").json == {"decisions": 2, "faults": []}
+
+
+def test_serve_without_a_policy_has_no_gate(amv: Cli, serve: Serve) -> None:
+    with Client(serve()) as client, pytest.raises(Conflict, match="AMV_POLICY"):
+        client.decide(Action(tool="look", namespace=("a",)))
+
+
+@pytest.mark.parametrize("option", ["--policy", "--calibration"])
+@pytest.mark.parametrize("text", [None, "{", "{version: 2}"])
+def test_serve_refuses_a_gate_that_can_not_be(amv: Cli, option: str, text: str | None) -> None:
+    (amv.folder / "p.yaml").write_text("version: 1", "utf-8")
+    if text is not None:
+        (amv.folder / "x").write_text(text, "utf-8")
+    given = {"--policy": "p.yaml"} | {option: "x"}
+
+    run = amv("serve", "--port", "0", *(word for pair in given.items() for word in pair))
+
+    assert (run.code, run.out) == (1, "")
+    assert "'x'" in run.err or "not valid" in run.err
 
 
 def test_serve_refuses_what_it_can_not_do(amv: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amv.checks import shown
 from amv.embedders import load
 from amv.embedders.hashing import WORDS_MAX, Hashing
 from amv.errors import InvalidInput
-from amv.memory.checks import shown
 
 KNOWN = [0.0, -0.57735, -0.57735, 0.0, 0.0, 0.0, 0.0, -0.57735]
 

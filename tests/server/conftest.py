@@ -19,19 +19,43 @@ import pytest
 
 import amv
 from amv.config import ServerSettings
+from amv.guard.policy import parse
 from amv.memory.item import Namespace
-from amv.server import api, openapi
+from amv.server import openapi
 from amv.server.access import Gatekeeper, Keys, Level, pepper_beside
 from amv.server.app import VERSION, Gateway
+from amv.server.routes import ROUTES
 from amv.server.run import Listener
 from amv.testing import FakeClock
 
 SRC = Path(amv.__file__).parents[1]
 WAIT_S = 20.0
 EMBEDDER = "hashing:64"
+POLICY: dict[str, Any] = {
+    "version": 1,
+    "verifiers": {"order_status": {"args": {"order_id": "$order_id"}, "cost": 0.02}},
+    "actions": {
+        "cancel_order": {
+            "loss": {"wrong": 120, "abstain": 5, "repair": 1},
+            "rests_on": {
+                "status": {
+                    "claim": "order/{order_id}/status",
+                    "require": "pending",
+                    "verify_with": ["order_status"],
+                }
+            },
+        },
+        # Nothing can verify it, so that a person is asked.
+        "refund": {
+            "preset": "payment",
+            "rests_on": {"status": {"claim": "order/{order_id}/status", "require": "delivered"}},
+        },
+        "read_order": {"effect": "read"},
+    },
+}
 _NO_TLS = ssl.create_default_context()
 
-DOCUMENT = openapi.document(api.ROUTES, VERSION)
+DOCUMENT = openapi.document(ROUTES, VERSION)
 _PATHS = {path: re.compile(re.sub(r"{\w+}", "[^/]+", path)) for path in DOCUMENT["paths"]}
 
 
@@ -71,6 +95,7 @@ class Running:
     memory: amv.Memory
     gateway: Gateway
     clock: FakeClock
+    guard: amv.Guard
     _clients: dict[str | None, httpx.Client] = field(default_factory=dict)
 
     @property
@@ -100,20 +125,23 @@ class Running:
 
 
 @contextmanager
-def running(path: Path, server: ServerSettings | None = None) -> Iterator[Running]:
+def running(
+    path: Path, server: ServerSettings | None = None, *, policy: object = POLICY
+) -> Iterator[Running]:
     """Serve the file *path* from a thread, at a clock that stands still."""
     server = server or ServerSettings(port=0)
     clock = FakeClock()
     settings = amv.Settings(upkeep_interval_s=None, synchronous="NORMAL")
     with amv.Memory.open(str(path), embedder=EMBEDDER, settings=settings, clock=clock) as memory:
         keeper = Gatekeeper(memory.store, lambda: pepper_beside(str(path)))
-        gateway = Gateway(memory, keeper, server)
+        guard = amv.Guard(parse(policy or POLICY), memory, clock=clock)
+        gateway = Gateway(memory, keeper, server, guard if policy else None)
         said: queue.Queue[str] = queue.Queue()
         listener = Listener(gateway, server, said.put)
         thread = threading.Thread(target=listener.listen, name="gateway")
         thread.start()
         try:
-            found = Running(said.get(timeout=WAIT_S), path, memory, gateway, clock)
+            found = Running(said.get(timeout=WAIT_S), path, memory, gateway, clock, guard)
             yield found
             found.close()
         finally:

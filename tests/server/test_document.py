@@ -121,7 +121,7 @@ def test_every_operation_is_as_documented(
     check_one(*locked, path, method, mode)
 
 
-def check_sequences(served: Running, most: int = 120) -> set[tuple[str, int]]:
+def check_sequences(served: Running, most: int = 240) -> set[tuple[str, int]]:
     """Call in sequence, following the links from an item that was added; return what came."""
     key = served.key()
     seen: set[tuple[str, int]] = set()

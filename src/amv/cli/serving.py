@@ -33,6 +33,16 @@ def serve(
         int | None,
         typer.Option(metavar="N", help="Port; AMV_PORT, or 8420, if not given. 0: any free one."),
     ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The gate's policy; AMV_POLICY if not given."),
+    ] = None,
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="What `guard calibrate` wrote; AMV_CALIBRATION if not given."
+        ),
+    ] = None,
 ) -> None:
     """Serve the memory over HTTP until stopped.
 
@@ -40,7 +50,12 @@ def serve(
     """
     from dataclasses import replace
 
-    from amv.config import Settings, server_from_environment
+    from amv.config import (
+        Settings,
+        calibration_from_environment,
+        policy_from_environment,
+        server_from_environment,
+    )
     from amv.server.logs import log_as_json
     from amv.server.run import serve
 
@@ -53,7 +68,13 @@ def serve(
         port=server.port if port is None else port,
     )
     settings = replace(settings, upkeep_interval_s=Settings().upkeep_interval_s)
-    serve(settings, server, lambda address: output.remark(f"amv serves {settings.db} at {address}"))
+    serve(
+        settings,
+        server,
+        lambda address: output.remark(f"amv serves {settings.db} at {address}"),
+        policy or policy_from_environment(),
+        calibration or calibration_from_environment(),
+    )
 
 
 @keys.command("create")

@@ -1,4 +1,4 @@
-"""A client of the gateway, with the methods of `Memory`.
+"""A client of the gateway, with the methods of `Memory`, and those of its gate.
 
     client = Client("http://127.0.0.1:8420", key="amv_...")
     client.add("Alice moved to Rome", namespace=("alice",))
@@ -20,9 +20,10 @@ from urllib.parse import quote
 
 import numpy as np
 
+from amv.checks import several
+from amv.client.guarding import GuardClient
 from amv.client.sending import LOCAL, Refused, Sender
 from amv.errors import InvalidInput
-from amv.memory.checks import several
 from amv.memory.filters import check_metadata
 from amv.memory.item import (
     Claim,
@@ -51,8 +52,10 @@ from amv.server import wire
 __all__ = ["Client", "Refused"]
 
 
-class Client:
-    """A memory behind a gateway.  Safe for use by several threads; close it when done.
+class Client(GuardClient):
+    """A memory behind a gateway, and its gate.
+
+    Safe for use by several threads; close it when done.
 
     *timeout_s* is how long one call may take, tries again included.
     """

@@ -25,6 +25,7 @@ from amv.errors import (
     InvalidNamespace,
     ItemNotFound,
     OutcomeUnknown,
+    PermitRefused,
     StoreClosed,
     StoreUnavailable,
 )
@@ -45,6 +46,7 @@ _BY_CODE: Mapping[str, type[AmvError]] = {
     "embedder_changed": EmbedderChanged,
     "embedder_failed": EmbedderError,
     "outcome_unknown": OutcomeUnknown,
+    "permit_refused": PermitRefused,
     "no_such_route": AmvError,
 }
 _BY_STATUS: Mapping[int, type[AmvError]] = {

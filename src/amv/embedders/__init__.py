@@ -7,8 +7,8 @@ loaded by the first text, so a program that embeds nothing pays for nothing.
 import re
 from typing import TYPE_CHECKING
 
+from amv.checks import shown
 from amv.errors import InvalidInput
-from amv.memory.checks import shown
 
 if TYPE_CHECKING:
     from amv.memory.ports import Embedder

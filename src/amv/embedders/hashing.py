@@ -18,9 +18,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from amv.checks import shown
 from amv.embedders.passages import split
 from amv.errors import InvalidInput
-from amv.memory.checks import shown
 
 DIMENSION_MIN = 8
 DIMENSION_MAX = 4096

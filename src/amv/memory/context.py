@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from amv.checks import shown
 from amv.errors import InvalidInput
-from amv.memory.checks import shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from amv.checks import shown
 from amv.errors import InvalidInput
-from amv.memory.checks import shown
 from amv.memory.item import check_text
 
 MAX_FILTER_DEPTH = 16

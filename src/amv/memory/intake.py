@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from amv.checks import check_flag, shown
 from amv.errors import AmvError, DimensionMismatch, EmbedderError, InvalidInput
 from amv.memory import filters, lexical
-from amv.memory.checks import check_flag, shown
 from amv.memory.edit import indexed_text
 from amv.memory.item import (
     Claim,

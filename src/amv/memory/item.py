@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from functools import lru_cache
 
+from amv.checks import shown
 from amv.errors import InvalidInput, InvalidNamespace
-from amv.memory.checks import shown
 from amv.memory.tiers import Tier
 
 Namespace = tuple[str, ...]

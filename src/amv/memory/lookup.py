@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from amv.checks import shown
 from amv.errors import EmbedderChanged, EmbedderError, InvalidInput, ItemNotFound
-from amv.memory.checks import shown
 from amv.memory.item import (
     NAME_CHARS_MAX,
     Row,

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from amv.checks import check_fields
 from amv.errors import InvalidInput
-from amv.memory.checks import check_fields
 
 Floats = npt.NDArray[np.float32]
 

@@ -7,11 +7,11 @@ their values later.
 import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from amv.checks import check_flag, several, shown
 from amv.errors import InvalidInput, ItemNotFound
 from amv.memory import lookup
 from amv.memory import search as searching
 from amv.memory.card import card_of, values_of
-from amv.memory.checks import check_flag, several, shown
 from amv.memory.context import ContextEntry, estimate_tokens, pack
 from amv.memory.edit import model_of
 from amv.memory.hot import Reads, View, Views

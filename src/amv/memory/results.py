@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
+from amv.checks import shown
 from amv.errors import InvalidInput
-from amv.memory.checks import shown
 from amv.memory.item import Claim, Item, Namespace
 from amv.memory.tiers import Tier
 

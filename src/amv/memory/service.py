@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from amv.checks import check_flag, several, shown
 from amv.errors import (
     Conflict,
     DimensionMismatch,
@@ -20,7 +21,6 @@ from amv.errors import (
     StoreUnavailable,
 )
 from amv.memory import indexing, life, lookup, transfer, upkeep
-from amv.memory.checks import check_flag, several, shown
 from amv.memory.edit import Edit
 from amv.memory.hot import IndexDamaged
 from amv.memory.intake import Request

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from amv.checks import check_fields
 from amv.errors import InvalidInput
-from amv.memory.checks import check_fields
 from amv.memory.ranking import RankWeights
 from amv.memory.value import PRESETS, ValueModel
 

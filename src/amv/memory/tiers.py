@@ -14,8 +14,8 @@ import math
 from dataclasses import dataclass
 from enum import IntEnum
 
+from amv.checks import check_fields
 from amv.errors import InvalidInput
-from amv.memory.checks import check_fields
 
 
 class Tier(IntEnum):

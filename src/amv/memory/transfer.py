@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from amv.checks import shown
 from amv.errors import Conflict, DimensionMismatch, InvalidInput
 from amv.memory import filters, life
-from amv.memory.checks import shown
 from amv.memory.edit import Edit
 from amv.memory.item import (
     NAME_CHARS_MAX,

@@ -25,8 +25,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from types import MappingProxyType
 
+from amv.checks import check_fields
 from amv.errors import InvalidInput
-from amv.memory.checks import check_fields
 from amv.memory.tiers import Band
 
 #: No value is written below this, so that its logarithm exists.

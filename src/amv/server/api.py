@@ -1,8 +1,8 @@
 """What each route does with the memory, once who asks is known and the body is read.
 
 A handler is an ordinary function from a `Call` to what the reply holds, run in
-a thread or, where all is in memory, on the event loop.  `ROUTES` is the one
-list that routing, the OpenAPI document, metrics and tests go by.
+a thread or, where all is in memory, on the event loop.  What the gate's routes
+do is in `guarding`; all are listed in `routes`.
 """
 
 import json
@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from amv.errors import InvalidInput
+from amv.guard.service import GuardService
 from amv.memory.item import ID_ALPHABET, Namespace, Status
 from amv.memory.service import MemoryService
 from amv.server import cursors, wire
@@ -33,6 +34,7 @@ class Call:
     """One request, checked as far as HTTP goes."""
 
     memory: MemoryService
+    guard: GuardService | None
     principal: Principal
     path: Mapping[str, str]
     query: Mapping[str, str]

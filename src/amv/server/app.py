@@ -22,6 +22,7 @@ from starlette.routing import Route as StarletteRoute
 
 from amv.config import ServerSettings
 from amv.errors import AmvError, InvalidInput
+from amv.guard.service import GuardService
 from amv.memory.item import Namespace
 from amv.memory.service import MemoryService
 from amv.server import api, openapi, request, wire
@@ -29,12 +30,14 @@ from amv.server.access import Forbidden, Gatekeeper
 from amv.server.metrics import Metrics
 from amv.server.replies import Message, Reply, Send, UnsupportedMedia, WrongHost, error_reply, told
 from amv.server.request import Receive, Scope
+from amv.server.routes import ROUTES
 from amv.server.work import DeadlineExceeded, Lanes, Overloaded, begun
 
 VERSION = "1"
 """The version of the interface, which is that in its paths."""
 
 SEARCH = "/v1/search"
+
 _log = logging.getLogger("amv.server")
 
 
@@ -68,6 +71,7 @@ class Endpoint:
             large = body if body is not None and request.is_large(body) else None
             call = api.Call(
                 memory=gateway.memory,
+                guard=gateway.guard,
                 principal=principal,
                 path=request.path_params(scope["path_params"]),
                 query=request.query(route, scope["query_string"]),
@@ -136,18 +140,25 @@ def failed(error: Exception, scope: Scope) -> Reply:
 class Gateway:
     """The whole application; `close` lets what was begun finish."""
 
-    def __init__(self, memory: MemoryService, keeper: Gatekeeper, settings: ServerSettings) -> None:
+    def __init__(
+        self,
+        memory: MemoryService,
+        keeper: Gatekeeper,
+        settings: ServerSettings,
+        guard: GuardService | None = None,
+    ) -> None:
         self.memory = memory
+        self.guard = guard
         self.keeper = keeper
         self.settings = settings
         self.lanes = Lanes(settings)
         self._is_loopback = settings.is_loopback
         self.bodies = request.Bodies(settings.body_bytes_max)
         self.metrics = Metrics(memory)
-        document = openapi.document(api.ROUTES, VERSION)
+        document = openapi.document(ROUTES, VERSION)
         self._document = json.dumps(document).encode()
         self._page = openapi.page(document)
-        endpoints = [Endpoint(route, self) for route in api.ROUTES]
+        endpoints = [Endpoint(route, self) for route in ROUTES]
         self._search = next(e for e in endpoints if e.route.path == SEARCH)
         self._app = Starlette(
             routes=[

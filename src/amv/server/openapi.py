@@ -14,9 +14,9 @@ _ERRORS = {
     400: "Input that can never succeed.",
     401: "No key, or one that is not known.",
     403: "The key does not reach that far.",
-    404: "There is no such item.",
+    404: "There is no such item, decision or request.",
     405: "The path has other methods.",
-    409: "The item is not in the state this needs, or its id is taken.",
+    409: "What it is about is not in the state this needs, or its id is taken.",
     413: "The body is too large.",
     415: "The body is not said to be JSON.",
     429: "This key has too many requests under way.",
@@ -60,7 +60,7 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
         "info": {
             "title": "AMV",
             "version": version,
-            "summary": "The memory of long-lived LLM agents.",
+            "summary": "The memory of long-lived LLM agents, and the gate before their actions.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
@@ -128,7 +128,7 @@ def _links_of_an_item(routes: Sequence[Route]) -> dict[str, Any]:
             "parameters": {"id": "$response.body#/id"},
         }
         for route in routes
-        if "{id}" in route.path
+        if route.path.startswith("/v1/items/{id}")
     }
 
 

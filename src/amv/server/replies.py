@@ -14,6 +14,7 @@ from amv.errors import (
     InvalidNamespace,
     ItemNotFound,
     OutcomeUnknown,
+    PermitRefused,
     StoreClosed,
     StoreUnavailable,
 )
@@ -53,6 +54,7 @@ _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
     (DimensionMismatch, 400, "dimension_mismatch"),
     (InvalidInput, 400, "invalid_input"),
     (ItemNotFound, 404, "not_found"),
+    (PermitRefused, 409, "permit_refused"),
     (Conflict, 409, "conflict"),
     (TooManyRequests, 429, "too_many_requests"),
     (Overloaded, 503, "overloaded"),

@@ -11,6 +11,7 @@ import uvicorn
 
 from amv.config import ServerSettings, Settings
 from amv.errors import ConfigError
+from amv.gate import Guard, load_calibration, load_policy
 from amv.server.access import Gatekeeper, pepper_beside
 from amv.server.app import Gateway
 from amv.server.tracing import traced
@@ -27,10 +28,16 @@ TURN_S = 0.0005
 
 
 def serve(
-    settings: Settings, server: ServerSettings, ready: Callable[[str], None] = lambda address: None
+    settings: Settings,
+    server: ServerSettings,
+    ready: Callable[[str], None] = lambda address: None,
+    policy: str | None = None,
+    calibration: str | None = None,
 ) -> None:
     """Serve the memory that *settings* name until the process is told to stop.
 
+    *policy* is the file of the gate's policy; without one there is no gate.
+    *calibration* is what `amv guard calibrate` has written.
     *ready* is called with the address once requests are answered.
 
     Raises ConfigError if the address is not a loopback one and no key was made,
@@ -39,7 +46,11 @@ def serve(
     with Memory.open(settings.db, settings=settings) as memory:
         keeper = Gatekeeper(memory.store, lambda: pepper_beside(settings.db))
         check_bind(server, has_keys=keeper.has_keys())
-        gateway = Gateway(memory, keeper, server)
+        guard = None
+        if policy is not None:
+            learned = load_calibration(calibration)
+            guard = Guard(load_policy(policy), memory, calibration=learned)
+        gateway = Gateway(memory, keeper, server, guard)
         try:
             with short_pauses():
                 Listener(gateway, server, ready).listen()

@@ -20,6 +20,7 @@ import msgspec
 from amv.server import api
 from amv.server.replies import Message, Send
 from amv.server.request import Receive, Scope
+from amv.server.routes import ROUTES
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram
@@ -30,8 +31,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _METHODS = frozenset(
     ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"]
 )
-_SEARCH = next(route.path for route in api.ROUTES if route.handler is api.search)
-_PLAIN_PATHS = frozenset(route.path for route in api.ROUTES if "{" not in route.path)
+_SEARCH = next(route.path for route in ROUTES if route.handler is api.search)
+_PLAIN_PATHS = frozenset(route.path for route in ROUTES if "{" not in route.path)
 _BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """What the conventions advise."""
 

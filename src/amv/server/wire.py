@@ -31,11 +31,11 @@ NamespaceIn = list[str] | str
 Moment = str | int | float | None
 
 
-class _Body(Struct, forbid_unknown_fields=True, kw_only=True):
+class Body(Struct, forbid_unknown_fields=True, kw_only=True):
     """A request body; a field it doesn't know is an error, not a silent nothing."""
 
 
-class ClaimWire(_Body):
+class ClaimWire(Body):
     """The structured form of a memory: subject's attribute is value."""
 
     subject: str
@@ -43,7 +43,7 @@ class ClaimWire(_Body):
     value: str | int | float | bool | None
 
 
-class ItemIn(_Body):
+class ItemIn(Body):
     """One item to add."""
 
     content: str
@@ -64,7 +64,7 @@ class ItemIn(_Body):
 ITEMS = ItemIn | list[ItemIn]
 
 
-class ChangesIn(_Body):
+class ChangesIn(Body):
     """What to change of an item."""
 
     content: str | UnsetType = UNSET
@@ -75,19 +75,19 @@ class ChangesIn(_Body):
     expires_at: Moment | UnsetType = UNSET
 
 
-class PinIn(_Body):
+class PinIn(Body):
     """Whether an item is pinned."""
 
     pinned: bool = True
 
 
-class RefuteIn(_Body):
+class RefuteIn(Body):
     """That an item is wrong, and perhaps the right value of its claim."""
 
     value: str | int | float | bool | None = None
 
 
-class SearchIn(_Body):
+class SearchIn(Body):
     """A search by text, by vector, or by both."""
 
     namespace: NamespaceIn | UnsetType = UNSET
@@ -99,7 +99,7 @@ class SearchIn(_Body):
     cold: bool | None = None
 
 
-class ContextIn(_Body):
+class ContextIn(Body):
     """A block for a prompt, under a cap of tokens."""
 
     query: str
@@ -109,7 +109,7 @@ class ContextIn(_Body):
     vector: list[float] | None = None
 
 
-class FeedbackIn(_Body):
+class FeedbackIn(Body):
     """Which items were used, only seen, or misled."""
 
     ids: list[str]
@@ -118,7 +118,7 @@ class FeedbackIn(_Body):
     negative: bool = False
 
 
-class SweepIn(_Body):
+class SweepIn(Body):
     """Whether to say only what a sweep would do."""
 
     dry_run: bool = False

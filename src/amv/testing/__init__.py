@@ -8,7 +8,7 @@ import sys
 if "pytest" in sys.modules:
     # So that a store which fails the contract is told both values, not just that they differ.
     sys.modules["pytest"].register_assert_rewrite(
-        *(f"amv.testing.{name}_contract" for name in ("index", "query", "row")),
+        *(f"amv.testing.{name}_contract" for name in ("guard", "index", "query", "row")),
         "amv.testing.contract",
     )
 

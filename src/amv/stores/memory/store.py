@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+from amv.checks import check_independent
 from amv.errors import StoreClosed
+from amv.memory.item import Namespace
 from amv.memory.ports import (
     Event,
     Reader,
@@ -42,6 +44,15 @@ class MemoryStore:
         self._tables = Tables()
         self._events: list[Event] = []
         self._is_closed = False
+        self._watchers: list[Callable[[Namespace, str | None], None]] = []
+
+    def watch(self, watcher: Callable[[Namespace, str | None], None]) -> threading.RLock:
+        """Have *watcher* told what is deleted: items by id, or (None) a whole namespace.
+
+        Returns the lock under which it is told.
+        """
+        self._watchers.append(watcher)
+        return self._lock
 
     @contextmanager
     def read(self) -> Iterator[Reader]:
@@ -54,10 +65,14 @@ class MemoryStore:
         with self._opened():
             writer = MemoryWriter(self._tables)
             try:
-                return work(writer)
+                result = work(writer)
             except BaseException:
                 writer.undo()
                 raise
+            for watcher in self._watchers:
+                for namespace, item_id in writer.deleted:
+                    watcher(namespace, item_id)
+            return result
 
     def log(self, events: Sequence[Event]) -> None:
         """Keep events until the next fold."""
@@ -104,6 +119,7 @@ class MemoryStore:
 
     @contextmanager
     def _opened(self) -> Iterator[None]:
+        check_independent()
         with self._lock:
             if self._is_closed:
                 raise StoreClosed("this store was closed; open another one")

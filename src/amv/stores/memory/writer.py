@@ -58,6 +58,7 @@ class MemoryWriter(MemoryReader):
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
         self._inverses: list[Callable[[], object]] = []
+        self.deleted: list[tuple[Namespace, str | None]] = []
 
     def undo(self) -> None:
         """Take back everything, the latest first."""
@@ -148,6 +149,7 @@ class MemoryWriter(MemoryReader):
         self._remove(tables.changes, ns_id)
         self._remove(tables.names, namespace.name)
         self._remove(tables.namespaces, ns_id)
+        self.deleted.append((namespace.name, None))
 
     def log_change(self, ns_id: int, version: int, change: Change) -> None:
         kept = self._inner(self._tables.changes, ns_id)
@@ -176,7 +178,10 @@ class MemoryWriter(MemoryReader):
 
     def delete(self, keys: Sequence[int]) -> None:
         for key in keys:
-            self._reindex(key, entries_of_row(self._tables.rows.get(key)), set())
+            row = self._tables.rows.get(key)
+            if row is not None:
+                self.deleted.append((self._tables.namespaces[row.ns_id].name, row.id))
+            self._reindex(key, entries_of_row(row), set())
             self._remove(self._tables.rows, key)
             self._remove(self._tables.history, key)
 

@@ -260,6 +260,11 @@ def namespace_text(name: Namespace) -> str:
     return msgspec.json.encode(name).decode()
 
 
+def namespace_of_text(text: str) -> Namespace:
+    """Return the namespace that a JSON array identifies."""
+    return _NAME.decode(text)
+
+
 def namespace_params(row: NamespaceRow) -> Params:
     """Return the values of NAMESPACE_COLUMNS."""
     return (

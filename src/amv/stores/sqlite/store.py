@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import apsw
 
+from amv.checks import check_independent
 from amv.errors import StoreClosed, StoreError, StoreUnavailable
 from amv.memory.ports import Event, Reader, Writer
 from amv.stores.sqlite.check import problems
@@ -94,6 +95,7 @@ class SqliteStore:
 
     def read(self) -> AbstractContextManager[Reader]:
         """Open a snapshot, for use by one thread; it is taken by the first thing read."""
+        check_independent()
         self._check_process()
         return Snapshot(self._pool)
 
@@ -105,6 +107,7 @@ class SqliteStore:
             OutcomeUnknown: the commit failed; the change may or may not be there.
             StoreClosed: after `close`.
         """
+        check_independent()
         self._check_process()
         if self._is_read_only:
             raise StoreError("the store was opened to be read only")

@@ -7,13 +7,33 @@ be of its kind.  A range is the business of the object itself.
 
 import reprlib
 from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from amv.errors import AmvError, InvalidInput
+from amv.errors import AmvError, Conflict, InvalidInput
 
 T = TypeVar("T")
+
+
+class Verifying:
+    """A verifier under way; *has_read* is set once it asked AMV's own memory."""
+
+    has_read = False
+
+
+verifying: ContextVar[Verifying | None] = ContextVar("amv_verifying", default=None)
+"""The verifier that runs in this context."""
+
+
+def check_independent() -> None:
+    """Raise Conflict inside a verifier: what the memory says is no evidence for the memory."""
+    running = verifying.get()
+    if running is not None:
+        running.has_read = True
+        raise Conflict("a verifier must ask the world, not AMV's own memory")
+
 
 INTEGER_BITS = 64
 """No setting takes an integer that needs more: neither floats nor a store would."""

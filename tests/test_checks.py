@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import pytest
 
+from amv.checks import check_fields, check_flag, several, shown
 from amv.config import Settings
 from amv.errors import AmvError, ConfigError, InvalidInput
-from amv.memory.checks import check_fields, check_flag, several, shown
 from amv.memory.ranking import RankWeights
 from amv.memory.settings import Budget, CellSettings, MemorySettings
 from amv.memory.tiers import Band

@@ -1,0 +1,74 @@
+"""Actions: what an agent is about to do, and what identifies it.
+
+The digest of an action is the SHA-256 of its principal, namespace, tool, the
+tool's schema and its final arguments as canonical JSON (RFC 8785).  A permit is
+bound to it: 5 is not "5", and an argument that is absent is not one that is
+null.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import rfc8785
+
+from amv.checks import shown
+from amv.errors import InvalidInput
+
+TOOL_CHARS_MAX = 256
+ARGUMENTS_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One call of a tool with its final arguments.
+
+    *namespace* says whose memory the action rests on, *principal* for whom it
+    is done.  *session* groups the decisions of one task.
+    """
+
+    tool: str = field(kw_only=False)
+    arguments: Mapping[str, Any] = field(default_factory=dict, kw_only=False)
+    namespace: tuple[str, ...] = ()
+    session: str = ""
+    principal: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tool, str) or not 0 < len(self.tool.strip()) <= TOOL_CHARS_MAX:
+            raise InvalidInput(
+                f"an action needs the name of a tool, of at most {TOOL_CHARS_MAX} characters, "
+                f"got {shown(self.tool)}"
+            )
+        if not isinstance(self.arguments, Mapping):
+            raise InvalidInput(f"arguments must be a mapping, got {shown(self.arguments)}")
+        for what, text in (("session", self.session), ("principal", self.principal)):
+            if not isinstance(text, str):
+                raise InvalidInput(f"{what} must be a string, got {shown(text)}")
+        if len(canonical(dict(self.arguments), "the arguments")) > ARGUMENTS_BYTES_MAX:
+            raise InvalidInput(f"the arguments take more than {ARGUMENTS_BYTES_MAX} bytes as JSON")
+
+    def digest(self, schema: str = "") -> str:
+        """Return what identifies the action; *schema* is the digest of the tool's schema."""
+        parts = {
+            "arguments": dict(self.arguments),
+            "namespace": list(self.namespace),
+            "principal": self.principal,
+            "schema": schema,
+            "tool": self.tool,
+        }
+        return sha256(canonical(parts, "an action")).hexdigest()
+
+
+def canonical(value: object, what: str) -> bytes:
+    """Return a value as canonical JSON; raises InvalidInput if it is none."""
+    try:
+        found: bytes = rfc8785.dumps(value)  # type: ignore[arg-type]
+    except (rfc8785.CanonicalizationError, RecursionError, UnicodeEncodeError) as error:
+        raise InvalidInput(f"{what} must be JSON: {error}") from error
+    return found
+
+
+def equal(one: object, other: object) -> bool:
+    """Return whether two values are the same JSON, of the same types."""
+    return canonical(one, "a value") == canonical(other, "a value")

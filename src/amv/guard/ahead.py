@@ -1,0 +1,143 @@
+"""Look-ahead: planning where the histories of answers are too many to go through.
+
+It goes two checks ahead, and values what comes after by a chain that checks
+until refuted, in the order in which a refutation is cheapest to find.
+
+Source: DESIGN section 4.3.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from amv.guard.belief import Matrix, Vector
+from amv.guard.plan import (
+    Plan,
+    Problem,
+    chosen,
+    exact,
+    prices_of,
+    stop,
+    stopped,
+    summed,
+    times,
+    work_of,
+)
+
+EXACT_MAX = 2_000_000
+"""Histories times states that exact planning takes on."""
+
+AHEAD_MAX = 4_000_000
+"""Pairs of answers times states of which look-ahead goes into the second answer, too."""
+
+
+def default(problem: Problem) -> Plan:
+    """Plan exactly where that takes at most `EXACT_MAX`, and beyond by look-ahead."""
+    if work_of(problem) <= EXACT_MAX:
+        return exact(problem)
+    return lookahead(problem)
+
+
+def lookahead(problem: Problem) -> Plan:
+    """Plan two checks ahead; what comes after is valued by a chain of checks until refuted."""
+    if not problem.checks:
+        return stop(problem, "lookahead")
+    return chosen(problem, _Ahead(problem).checked(), "lookahead")
+
+
+class _Ahead:
+    """Look-ahead over one problem; rows are histories, in weights of shape (rows, 2^n)."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._sums = problem.sums()
+        self._prices = np.asarray(prices_of(problem))
+        checks = problem.checks
+        self._outcomes = [(j, o) for j, c in enumerate(checks) for o in range(len(c.conclusive))]
+        self._check_of = np.asarray([j for j, _ in self._outcomes])
+        self._rows = np.stack([checks[j].likelihood[o] for j, o in self._outcomes])
+        self._repairs = np.asarray([checks[j].repairs[o] for j, o in self._outcomes])
+        self._confirm = np.asarray(
+            [self._outcomes.index((j, c.confirms.index(True))) for j, c in enumerate(checks)]
+        )
+        # What is not asked any more after an outcome: the check, and its group if conclusive.
+        self._closes = np.asarray(
+            [
+                [
+                    i == j or (checks[j].conclusive[o] and other.group == checks[j].group)
+                    for i, other in enumerate(checks)
+                ]
+                for j, o in self._outcomes
+            ]
+        )
+        # One product with w then gives mass, risk and harm after every outcome.
+        self._table = (self._rows[:, :, None] * self._sums.T[None, :, :]).transpose(1, 0, 2)
+
+    def checked(self) -> list[float]:
+        """Return what a plan that begins with each check loses."""
+        problem, m = self._problem, len(self._problem.checks)
+        weights = problem.belief[None, :] * self._rows
+        open_, can = ~self._closes, problem.can_repair | self._repairs
+        values = self._second(weights, open_, can)
+        return [float(self._prices[j] + values[self._check_of == j].sum()) for j in range(m)]
+
+    def _second(
+        self, weights: Matrix, open_: npt.NDArray[np.bool_], can: npt.NDArray[np.bool_]
+    ) -> Vector:
+        """Return the value of each row, looking one check ahead and then along chains."""
+        rows, outs = len(weights), len(self._outcomes)
+        best = np.minimum(self._stop(weights, can), self._chain(weights, open_, can))
+        if rows * outs * weights.shape[1] > AHEAD_MAX:
+            return best
+        next_weights = (weights[:, None, :] * self._rows[None, :, :]).reshape(rows * outs, -1)
+        next_open = (open_[:, None, :] & ~self._closes[None, :, :]).reshape(rows * outs, -1)
+        next_can = (can[:, None] | self._repairs[None, :]).reshape(-1)
+        after = np.minimum(
+            self._stop(next_weights, next_can), self._chain(next_weights, next_open, next_can)
+        ).reshape(rows, outs)
+        mass = weights.sum(axis=1)
+        for j in range(len(self._prices)):
+            value = self._prices[j] * mass + after[:, self._check_of == j].sum(axis=1)
+            best = np.where(open_[:, j], np.minimum(best, value), best)
+        return best
+
+    def _stop(self, weights: Matrix, can: npt.NDArray[np.bool_]) -> Vector:
+        mass, risk, harm = summed(weights, self._sums)
+        repair = np.where(can, times(self._problem.repair, mass), np.inf)
+        return stopped(mass, risk, harm, self._problem.prices, repair)
+
+    def _chain(
+        self, weights: Matrix, open_: npt.NDArray[np.bool_], can: npt.NDArray[np.bool_]
+    ) -> Vector:
+        """Return the value of checking until refuted, in an order that refutes cheaply."""
+        ends, costs = [], []
+        w, free = weights, open_.copy()
+        while free.any():
+            found = np.tensordot(w, self._table, axes=(1, 0))
+            mass, risk, harm = found[:, :, 0], found[:, :, 1], found[:, :, 2]
+            repair = np.where(
+                can[:, None] | self._repairs[None, :], times(self._problem.repair, mass), np.inf
+            )
+            halts = stopped(mass, risk, harm, self._problem.prices, repair)
+            confirmed = mass[:, self._confirm]
+            total = w.sum(axis=1)
+            refuted = np.maximum(total[:, None] - confirmed, 1e-300)
+            ratio = np.where(free, self._prices[None, :] * total[:, None] / refuted, np.inf)
+            pick = ratio.argmin(axis=1)
+            usable = free[np.arange(len(w)), pick]
+            other = np.zeros(len(w))
+            for j in range(len(self._prices)):
+                mine = pick == j
+                if mine.any():
+                    rest = (self._check_of == j) & (
+                        np.arange(len(self._check_of)) != self._confirm[j]
+                    )
+                    other[mine] = halts[np.ix_(mine, rest)].sum(axis=1)
+            costs.append(np.where(usable, self._prices[pick] * total + other, np.inf))
+            ends.append(self._stop(w, can))
+            out = self._confirm[pick]
+            w = w * self._rows[out]
+            free = free & ~self._closes[out]
+        value = self._stop(w, can)
+        for end, cost in zip(reversed(ends), reversed(costs), strict=True):
+            value = np.minimum(end, cost + value)
+        return value

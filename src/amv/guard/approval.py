@@ -1,0 +1,63 @@
+"""Approvals: a person may let one action go ahead that the gate abstained from.
+
+A request is bound to the digest of the action, is used at most once, and
+expires.  An approval takes the place of the screen, not of the world: what has
+been refuted since is not executed.
+"""
+
+from amv.errors import Conflict, ItemNotFound
+from amv.guard.ports import ApprovalRow, GuardReader, GuardStore, GuardWriter
+
+PENDING, APPROVED, REJECTED, USED = STATES = ("pending", "approved", "rejected", "used")
+
+
+class Approvals:
+    """The requests to a person."""
+
+    def __init__(self, store: GuardStore) -> None:
+        self._store = store
+
+    def list(self, state: str | None = None) -> list[ApprovalRow]:
+        """Return requests, oldest first; of one state, if it is named."""
+        with self._store.read() as reader:
+            return reader.approvals(state)
+
+    def get(self, approval_id: str) -> ApprovalRow:
+        """Return a request; raises ItemNotFound."""
+        with self._store.read() as reader:
+            return found(reader, approval_id)
+
+    def decide(self, approval_id: str, *, approve: bool, by: str, now_s: float) -> ApprovalRow:
+        """Approve or reject a request; raises ItemNotFound, Conflict if it is decided or over."""
+
+        def work(tx: GuardWriter) -> ApprovalRow:
+            row = found(tx, approval_id)
+            if row.state != PENDING:
+                raise Conflict(f"request {approval_id!r} is {row.state} already")
+            if not now_s < row.expires_s:
+                raise Conflict(f"request {approval_id!r} has expired")
+            row = row._replace(state=APPROVED if approve else REJECTED, decided_by=by)
+            tx.put_approval(row)
+            return row
+
+        return self._store.write(work)
+
+
+def found(reader: GuardReader, approval_id: str) -> ApprovalRow:
+    """Return a request; raises ItemNotFound."""
+    row = reader.approval(approval_id)
+    if row is None:
+        raise ItemNotFound(f"no request for approval {approval_id!r}")
+    return row
+
+
+def refusal(row: ApprovalRow | None, digest: str, now_s: float) -> str:
+    """Return why an approval does not stand for an action, or nothing."""
+    if row is None or row.digest != digest:
+        # One sentence for both: whoever names a stranger's request learns nothing of it.
+        return "no such approval, or the approval is for another action, or for other arguments"
+    if row.state != APPROVED:
+        return f"the approval is {row.state}"
+    if not now_s < row.expires_s:
+        return "the approval has expired"
+    return ""

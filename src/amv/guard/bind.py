@@ -1,0 +1,226 @@
+"""Binding: which remembered claims an action rests on, and how likely each is wrong.
+
+The policy's templates, filled with the action's arguments, name the claims.
+What is remembered of each gives its probability to be violated; a claim of
+which nothing is remembered, and an argument that no rule speaks of, is a
+premise that nobody verified.
+"""
+
+from collections.abc import Callable, Mapping
+from string import Formatter
+from typing import Any
+
+import msgspec
+
+from amv.checks import shown
+from amv.errors import InvalidInput
+from amv.guard.actions import Action, equal
+from amv.guard.judge import Case, CaseCause, CaseCheck, CasePremise
+from amv.guard.policy import ActionRule, Policy, PremiseRule, claim_fields
+from amv.guard.ports import Claims, Remembered
+from amv.guard.prior import P_MAX, P_MIN, UNKNOWN, Features, clipped
+
+Prior = Callable[[Features, str], float]
+"""How likely a claim of a kind is wrong; see `amv.guard.prior`."""
+
+
+class Premise(msgspec.Struct, frozen=True, kw_only=True):
+    """A premise of one action, bound to a claim.
+
+    *remembered* is what the memory says, *required* what must hold; *p* is the
+    probability that it does not, *theta* what a wrong execution would then lose.
+    """
+
+    name: str
+    subject: str
+    attribute: str
+    remembered: Any = None
+    is_remembered: bool
+    required: Any = msgspec.UNSET
+    item_id: str = ""
+    age_h: float = 0.0
+    p: float
+    theta: float
+    verify_with: tuple[str, ...] = ()
+    rests_on: tuple[str, ...] = ()
+
+    def holds_for(self, value: object) -> bool:
+        """Return whether the premise holds if the world shows *value*."""
+        if self.required is msgspec.UNSET:
+            return self.is_remembered and equal(value, self.remembered)
+        return any(equal(value, one) for one in self.required)
+
+
+def filled(template: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
+    """Return subject and attribute of a claim's template; raises InvalidInput.
+
+    A value with a slash in it can't make one claim look like another: only the
+    last slash of the template itself divides subject and attribute, and of several
+    arguments in a subject only the last may hold one.
+    """
+    subject, _, attribute = template.rpartition("/")
+    fields = [name for _, name, _, _ in Formatter().parse(subject) if name is not None]
+    values: dict[str, str] = {}
+    for name in claim_fields(template):
+        value = arguments.get(name)
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise InvalidInput(
+                f"claim {template!r} needs the argument {name!r} as a string or a whole number, "
+                f"got {shown(value)}"
+            )
+        values[name] = str(value)
+        if name in fields[:-1] and "/" in values[name]:
+            raise InvalidInput(
+                f"claim {template!r} can't tell where {name!r} ends with a slash in it, "
+                f"got {shown(value)}"
+            )
+    return subject.format_map(values), attribute.format_map(values)
+
+
+def required_by(rule: PremiseRule, arguments: Mapping[str, Any]) -> Any:
+    """Return the values of which one must hold, or UNSET for what is remembered."""
+    require = rule.require
+    if isinstance(require, Mapping) and set(require) == {"argument"}:
+        name = require["argument"]
+        if name not in arguments:
+            raise InvalidInput(f"a premise requires the argument {name!r}, which is not there")
+        return (arguments[name],)
+    if isinstance(require, Mapping) and set(require) == {"one_of"}:
+        return tuple(require["one_of"])
+    return require if require is msgspec.UNSET else (require,)
+
+
+def premises_of(
+    action: Action, rule: ActionRule, claims: Claims, prior: Prior, now_s: float
+) -> list[Premise]:
+    """Return all premises of an action, those nobody verified among them."""
+    wrong = 0.0 if rule.loss is None else rule.loss.wrong
+    bound = []
+    for name, premise in rule.rests_on.items():
+        subject, attribute = filled(premise.claim, action.arguments)
+        found = claims.find(action.namespace, subject, attribute)
+        required = required_by(premise, action.arguments)
+        bound.append(
+            Premise(
+                name=name,
+                subject=subject,
+                attribute=attribute,
+                remembered=None if found is None else found.value,
+                is_remembered=found is not None,
+                required=required,
+                item_id="" if found is None else found.item_id,
+                age_h=0.0 if found is None else max(0.0, now_s - found.since_s) / 3600.0,
+                p=_probability(premise, found, required, prior, now_s),
+                theta=wrong if premise.wrong is None else premise.wrong,
+                verify_with=tuple(premise.verify_with),
+                rests_on=tuple(premise.rests_on),
+            )
+        )
+    return bound + [_unbound(name, wrong) for name in unbound_arguments(action, rule)]
+
+
+def _probability(
+    rule: PremiseRule, found: Remembered | None, required: Any, prior: Prior, now_s: float
+) -> float:
+    """Return how likely a premise is violated, by what is remembered of it."""
+    if found is None or not found.is_trusted:
+        # What an untrusted source says counts as if it had not been said.
+        return UNKNOWN
+    features = Features(
+        confidence=rule.confidence,
+        age_h=max(0.0, now_s - found.since_s) / 3600.0,
+        trust=found.trust,
+        is_contradicted=found.is_contradicted,
+    )
+    p = clipped(prior(features, rule.kind))
+    if required is msgspec.UNSET or any(equal(found.value, one) for one in required):
+        return p
+    # The memory says that it does not hold; that may be what is wrong by now.
+    return clipped(max(UNKNOWN, 1.0 - p))
+
+
+def unbound_arguments(action: Action, rule: ActionRule) -> list[str]:
+    """Return the arguments of a commit action that no part of its rule speaks of."""
+    if rule.effect == "read":
+        return []
+    known = set(rule.free)
+    if rule.idempotency is not None:
+        known |= set(rule.idempotency.key)
+    for premise in rule.rests_on.values():
+        known |= set(claim_fields(premise.claim))
+        if isinstance(premise.require, Mapping) and "argument" in premise.require:
+            known.add(premise.require["argument"])
+    return [name for name in action.arguments if name not in known]
+
+
+def _unbound(name: str, theta: float) -> Premise:
+    return Premise(
+        name=f"argument.{name}",
+        subject="argument",
+        attribute=name,
+        is_remembered=False,
+        p=UNKNOWN,
+        theta=theta,
+    )
+
+
+def _critical(premises: list[Premise], above: float) -> list[Premise]:
+    """Return the premises that would lose more than *above*, and all that these rest on."""
+    by_name = {premise.name: premise for premise in premises}
+    found = {premise.name for premise in premises if premise.theta > above}
+    todo = list(found)
+    while todo:
+        below = set(by_name[todo.pop()].rests_on) - found
+        found |= below
+        todo += below
+    return [premise for premise in premises if premise.name in found]
+
+
+def case_of(premises: list[Premise], rule: ActionRule, policy: Policy, planner: str) -> Case:
+    """Return the case of an action, with its critical premises and what can check them."""
+    prices = policy.prices(rule)
+    critical = _critical(premises, prices.critical_above)
+    place = {premise.name: i for i, premise in enumerate(critical)}
+    checks: dict[str, list[int]] = {}
+    for i, premise in enumerate(critical):
+        for name in dict.fromkeys(premise.verify_with):
+            checks.setdefault(name, []).append(i)
+    risk_max = prices.risk_max
+    return Case(
+        premises=tuple(
+            CasePremise(
+                name=premise.name,
+                p=min(P_MAX, max(P_MIN, premise.p)),
+                theta=premise.theta,
+                age_h=premise.age_h,
+                rests_on=tuple(place[b] for b in premise.rests_on),
+            )
+            for premise in critical
+        ),
+        checks=tuple(
+            CaseCheck(
+                name=name,
+                premises=tuple(about),
+                cost=policy.verifiers[name].cost,
+                sensitivity=policy.verifiers[name].sensitivity,
+                specificity=policy.verifiers[name].specificity,
+                inconclusive=policy.verifiers[name].inconclusive,
+                group=policy.verifiers[name].group or name,
+            )
+            for name, about in checks.items()
+        ),
+        causes=tuple(
+            CaseCause(
+                premises=tuple(place[name] for name in cause.premises if name in place),
+                probability=cause.probability,
+            )
+            for cause in rule.causes
+            if any(name in place for name in cause.premises)
+        ),
+        abstain=prices.abstain,
+        repair=prices.repair,
+        risk_max=None if risk_max == float("inf") else risk_max,
+        harm_max=prices.harm_max,
+        check_weight=prices.check_weight,
+        planner=planner,
+    )

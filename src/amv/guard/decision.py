@@ -1,0 +1,140 @@
+"""Decisions: what the gate answers, and what it keeps to answer the same again."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from amv.guard.bind import Premise
+from amv.guard.judge import Case, Evidence, Judgement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRequest:
+    """A check to be made: which verifier, with which arguments, and until when it may answer."""
+
+    verifier: str
+    arguments: dict[str, Any]
+    premises: tuple[str, ...]
+    cost: float
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permit:
+    """Leave to execute one action once, until *expires_s* (unix seconds)."""
+
+    token: str
+    digest: str
+    expires_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PremiseView:
+    """A premise as a decision tells of it; *before* and *after* are P(violated)."""
+
+    name: str
+    subject: str
+    attribute: str
+    remembered: Any
+    is_critical: bool
+    theta: float
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What the gate answers about one action.
+
+    *verdict* is PROCEED, VERIFY, REPAIR or ABSTAIN, *code* why in one word, and
+    *reason* in a sentence.  *risk* is R, the expected loss of executing, *harm*
+    H, *expected_loss* that of the plan.  *voi* is the value of information of
+    each check.  *check* is the one to make if the verdict is VERIFY, *permit*
+    is there if it is PROCEED, *values* holds what verifiers read, by premise.
+    """
+
+    id: str
+    tool: str
+    digest: str
+    verdict: str
+    code: str
+    reason: str
+    mode: str
+    namespace: tuple[str, ...]
+    risk: float = 0.0
+    harm: float = 0.0
+    expected_loss: float = 0.0
+    premises: tuple[PremiseView, ...] = ()
+    voi: dict[str, float]
+    planner: str = ""
+    check: CheckRequest | None = None
+    permit: Permit | None = None
+    values: dict[str, Any]
+    approval_id: str = ""
+
+    @property
+    def says(self) -> str:
+        """The verdict with its reason."""
+        return f"{self.verdict} {self.tool}: {self.reason}"
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """The first record of a decision: the case, and hashes of what it is about."""
+
+    at_s: float
+    tool: str
+    digest: str
+    policy: str
+    calibration: str
+    mode: str
+    code: str
+    case: Case | None
+    judgement: Judgement | None
+    premises: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """A record of what a check found, and of the plan after it.
+
+    *is_evidence* is false where something went wrong; what, is told in `Words`.
+    """
+
+    at_s: float
+    evidence: Evidence
+    is_evidence: bool = True
+    reading: str = ""
+    judgement: Judgement
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """A record of what became of a decision: reserved, settled, approved, labelled."""
+
+    at_s: float
+    what: str
+    by: str = ""
+
+
+class Words(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept beside the records, and can be forgotten.
+
+    *found* are the items that say what checks read; *problems* tells, by check,
+    why it was no evidence.
+    """
+
+    namespace: tuple[str, ...]
+    session: str
+    principal: str
+    arguments: dict[str, Any]
+    premises: tuple[Premise, ...]
+    values: dict[str, Any] = {}
+    found: tuple[str, ...] = ()
+    problems: dict[str, str] = {}
+
+
+def plain(decision: Decision) -> dict[str, Any]:
+    """Return a decision as plain data, for JSON; what is infinite is null."""
+    data = msgspec.to_builtins(decision)
+    assert isinstance(data, dict)
+    return data

@@ -1,0 +1,142 @@
+"""Looking back: what was decided, why, and whether it would be decided so again."""
+
+from amv.errors import AmvError, ItemNotFound
+from amv.guard import record
+from amv.guard.decision import Decision, Ended, Observed, Opened
+from amv.guard.judge import Case, Evidence, judge
+from amv.guard.labels import Told, labels_of
+from amv.guard.ports import GuardStore, RecordRow
+from amv.guard.state import Deciding, decision_of, loaded
+
+LISTED_MAX = 1000
+
+
+class History:
+    """The reading half of the gate."""
+
+    _store: GuardStore
+
+    def get(self, decision_id: str) -> Decision:
+        """Return a decision as it stands, without its permit; raises ItemNotFound."""
+        with self._store.read() as reader:
+            return decision_of(loaded(reader, decision_id))
+
+    def decisions(
+        self, *, after: int = 0, limit: int = 100, namespace: tuple[str, ...] = ()
+    ) -> list[tuple[int, Decision]]:
+        """Return decisions, oldest first, with the number of the record that opened each.
+
+        Only those whose namespace begins with *namespace*.
+        """
+        limit, found = min(limit, LISTED_MAX), list[tuple[int, Decision]]()
+        with self._store.read() as reader:
+            while rows := reader.records(after=after, kind="opened", limit=LISTED_MAX):
+                after = rows[-1].number
+                for row in rows:
+                    text = reader.text(row.decision_id) if namespace else None
+                    name = () if text is None else text.namespace
+                    if name[: len(namespace)] != namespace:
+                        continue
+                    if len(found) >= limit:
+                        return found
+                    found.append((row.number, decision_of(loaded(reader, row.decision_id))))
+        return found
+
+    def labels(self) -> list[Told]:
+        """Return what checks have shown of the claims that decisions rested on."""
+        with self._store.read() as reader:
+            return [
+                told
+                for row in reader.records(kind="opened")
+                for told in labels_of(loaded(reader, row.decision_id))
+            ]
+
+    def number_of(self, decision_id: str) -> int:
+        """Return the number of the record that opened a decision; raises ItemNotFound."""
+        with self._store.read() as reader:
+            rows = reader.records(decision_id=decision_id, limit=1)
+        if not rows:
+            raise ItemNotFound(f"no decision {decision_id!r}")
+        return rows[0].number
+
+    def decided(self) -> int:
+        """Return how many decisions are in the log."""
+        with self._store.read() as reader:
+            return len(reader.records(kind="opened"))
+
+    def replay(self, *, last_hash: str = record.FIRST) -> list[str]:
+        """Judge every recorded case again; return what differs, and what is wrong with the log.
+
+        *last_hash* is what `last_hash` once returned; its record must still be there.
+        """
+        with self._store.read() as reader:
+            rows = reader.records()
+        found = record.faults(rows)
+        if last_hash not in (record.FIRST, *(row.hash for row in rows)):
+            found.append("the record whose hash was kept is missing")
+        if found:
+            return found
+        cases: dict[str, tuple[Case, list[Evidence]]] = {}
+        for row in rows:
+            try:
+                if not _is_judged_so(row, cases):
+                    found.append(f"record {row.number} would be judged otherwise now")
+            except (AmvError, KeyError) as error:
+                found.append(f"record {row.number} can't be judged: {error}")
+        return found
+
+    def last_hash(self) -> str:
+        """Return the hash of the newest record.
+
+        Records cut off the end leave a log that is whole in itself.  Whoever
+        keeps this hash elsewhere finds that out, by `replay(last_hash=...)`.
+        """
+        with self._store.read() as reader:
+            last = reader.last_record()
+        return record.FIRST if last is None else last.hash
+
+    def explain(self, decision_id: str) -> str:
+        """Return a decision in plain words, from its first record to its last."""
+        with self._store.read() as reader:
+            state = loaded(reader, decision_id)
+            rows = reader.records(decision_id=decision_id)
+        ended = [record.body_of(row, Ended).what for row in rows if row.kind == "moved"]
+        return "\n".join(_told(state, ended))
+
+
+def _is_judged_so(row: RecordRow, cases: dict[str, tuple[Case, list[Evidence]]]) -> bool:
+    """Return whether a record's judgement comes out again; *cases* holds those opened so far."""
+    if row.kind == "opened":
+        opened = record.body_of(row, Opened)
+        if opened.case is None:
+            return opened.judgement is None
+        cases[row.decision_id] = (opened.case, [])
+        return judge(opened.case, ()) == opened.judgement
+    if row.kind == "observed":
+        observed = record.body_of(row, Observed)
+        case, evidence = cases[row.decision_id]
+        evidence.append(observed.evidence)
+        return judge(case, evidence) == observed.judgement
+    return True
+
+
+def _told(state: Deciding, ended: list[str]) -> list[str]:
+    decision = decision_of(state)
+    lines = [f"{decision.verdict}: {decision.tool}", f"  {decision.reason}"]
+    if not state.words.premises and state.opened.premises:
+        lines.append("  The words of this decision were forgotten; its numbers are kept.")
+    for premise in decision.premises:
+        known = "not remembered" if premise.remembered is None else f"{premise.remembered!r}"
+        weight = "" if premise.is_critical else ", not critical"
+        lines.append(
+            f"  {premise.name}: {premise.subject}/{premise.attribute} is {known}{weight}; "
+            f"violated with probability {premise.before:.3g}, after checks {premise.after:.3g}; "
+            f"a wrong action would lose {premise.theta:g}"
+        )
+    for observed in state.observed:
+        said = ", ".join(observed.evidence.outcomes)
+        problem = state.words.problems.get(observed.evidence.check, "no evidence")
+        why = "" if observed.is_evidence else f" ({problem})"
+        lines.append(f"  check {observed.evidence.check}: {said}{why}")
+    lines += [f"  then {what}" for what in ended]
+    return lines

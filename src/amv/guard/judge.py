@@ -1,0 +1,281 @@
+"""Judging: from what is known of one action, in numbers, to a plan.
+
+A case is everything that a decision rests on, as numbers and names: premises
+with their probabilities and losses, checks with their prices, and how the
+premises hang together.  Evidence is which check had which outcome.  The same
+case with the same evidence gives the same plan, whenever it is judged again;
+that is what replaying a decision does.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+
+from amv.errors import InvalidInput
+from amv.guard import baselines
+from amv.guard.ahead import default, lookahead
+from amv.guard.belief import (
+    Vector,
+    check_count,
+    harm,
+    losses,
+    marginals,
+    updated,
+    with_common_cause,
+    with_foundations,
+)
+from amv.guard.loss import Prices
+from amv.guard.plan import (
+    Check,
+    Plan,
+    Planner,
+    Problem,
+    Verdict,
+    check_of,
+    exact,
+    myopic,
+)
+
+Outcome = Literal["confirmed", "refuted", "inconclusive"]
+
+NOTHING = "inconclusive"
+
+PLANNERS: Mapping[str, Planner] = {
+    "default": default,
+    "exact": exact,
+    "lookahead": lookahead,
+    "myopic": myopic,
+    **baselines.PLANNERS,
+}
+
+
+class CasePremise(msgspec.Struct, frozen=True, kw_only=True):
+    """A critical premise: how likely it is violated by itself, and what that would lose."""
+
+    name: str
+    p: float
+    theta: float
+    age_h: float = 0.0
+    rests_on: tuple[int, ...] = ()
+
+
+class CaseCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """A check that can be made: which premises it observes, its price and reliability."""
+
+    name: str
+    premises: tuple[int, ...]
+    cost: float
+    sensitivity: float
+    specificity: float
+    inconclusive: float = 0.0
+    group: str
+
+
+class CaseCause(msgspec.Struct, frozen=True, kw_only=True):
+    """Premises that fail together, with this probability."""
+
+    premises: tuple[int, ...]
+    probability: float
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a decision rests on; see the module."""
+
+    premises: tuple[CasePremise, ...]
+    checks: tuple[CaseCheck, ...]
+    causes: tuple[CaseCause, ...] = ()
+    abstain: float
+    repair: float | None = None
+    risk_max: float | None = None
+    harm_max: float
+    check_weight: float = 1.0
+    planner: str = "default"
+
+    def prices(self) -> Prices:
+        """Return what ends the decision costs."""
+        return Prices(
+            abstain=self.abstain,
+            repair=self.repair,
+            risk_max=np.inf if self.risk_max is None else self.risk_max,
+            harm_max=self.harm_max,
+            check_weight=self.check_weight,
+        )
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check found of each of its premises, in their order."""
+
+    check: str
+    outcomes: tuple[Outcome, ...]
+    has_value: bool = False
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done now, and what it was weighed against.
+
+    *before* and *after* are the probabilities of each premise to be violated,
+    *voi* the value of information of each check that is left, *proceed* R,
+    *harm* H.  *unresolved* names the premises that were worth a check which told
+    nothing: no action goes ahead on those.
+    """
+
+    verdict: str
+    check: str | None
+    expected_loss: float
+    proceed: float
+    harm: float
+    abstain: float
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    voi: tuple[tuple[str, float], ...]
+    planner: str
+    unresolved: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=128)
+def _checks(checks: tuple[CaseCheck, ...], count: int, can_repair: bool) -> tuple[Check, ...]:
+    return tuple(
+        check_of(
+            check.name,
+            check.premises,
+            count,
+            cost=check.cost,
+            sensitivity=check.sensitivity,
+            specificity=check.specificity,
+            inconclusive=check.inconclusive,
+            group=check.group,
+            repairs=can_repair,
+        )
+        for check in checks
+    )
+
+
+def prior_of(case: Case) -> Vector:
+    """Return the belief before any evidence."""
+    probabilities = [premise.p for premise in case.premises]
+    check_count(len(probabilities))
+    rests_on = {i: premise.rests_on for i, premise in enumerate(case.premises)}
+    if not case.causes:
+        return with_foundations(probabilities, rests_on)
+    if len(case.causes) > 1 or any(rests_on.values()):
+        raise InvalidInput("an action may have one common cause, and then no premise of a premise")
+    (cause,) = case.causes
+    q = min([cause.probability, *(probabilities[i] for i in cause.premises)])
+    return with_common_cause(probabilities, cause.premises, q)
+
+
+def likelihood_of(check: CaseCheck, evidence: Evidence, count: int) -> Vector:
+    """Return how likely each state makes what a check found; ones where it found nothing."""
+    if len(evidence.outcomes) != len(check.premises):
+        raise InvalidInput(
+            f"check {check.name!r} observes {len(check.premises)} premises, "
+            f"got {len(evidence.outcomes)} outcomes"
+        )
+    found = np.ones(1 << count)
+    states = np.arange(1 << count)
+    for premise, outcome in zip(check.premises, evidence.outcomes, strict=True):
+        if outcome == NOTHING:
+            continue
+        refutes = np.where((states >> premise) & 1 == 1, check.sensitivity, 1.0 - check.specificity)
+        found *= refutes if outcome == "refuted" else 1.0 - refutes
+    return found
+
+
+class _Heard(NamedTuple):
+    """What evidence leaves: a belief, checks that are not asked again, premises nobody settled."""
+
+    belief: Vector
+    asked: set[str]
+    closed: set[str]
+    can_repair: bool
+    unresolved: tuple[int, ...]
+
+
+def _heard(case: Case, evidence: Sequence[Evidence], belief: Vector) -> _Heard:
+    by_name = {check.name: check for check in case.checks}
+    asked: set[str] = set()
+    closed: set[str] = set()
+    can_repair = False
+    # By premise: asked of in vain, told of, and told of by sources that can't both be right.
+    unsettled: set[int] = set()
+    settled: set[int] = set()
+    contradicted: set[int] = set()
+    for found in evidence:
+        check = by_name.get(found.check)
+        if check is None:
+            raise InvalidInput(f"evidence of {found.check!r}, which is no check of this decision")
+        if found.check in asked or check.group in closed:
+            raise InvalidInput(f"evidence of {found.check!r}, whose source has answered already")
+        asked.add(found.check)
+        likelihood = likelihood_of(check, found, len(case.premises))
+        told = {p for p, o in zip(check.premises, found.outcomes, strict=True) if o != NOTHING}
+        unsettled |= set(check.premises) - told
+        if not belief @ likelihood > 0.0:
+            # Sources that never err contradict each other, so one of them does; neither counts.
+            contradicted |= told
+            continue
+        settled |= told
+        if told:
+            closed.add(check.group)
+            belief = updated(belief, likelihood)
+            can_repair = can_repair or (found.has_value and "refuted" in found.outcomes)
+    unresolved = tuple(sorted((unsettled - settled) | contradicted))
+    return _Heard(belief, asked, closed, can_repair, unresolved)
+
+
+def judge(case: Case, evidence: Sequence[Evidence]) -> Judgement:
+    """Return what to do after *evidence*, in the order in which it came.
+
+    An action never goes ahead on a premise of which a check told nothing, unless
+    another one settled it.  Raises InvalidInput on evidence of a check that the
+    case does not have, or of one whose group was closed by an earlier answer.
+    """
+    prior = prior_of(case)
+    heard = _heard(case, evidence, prior)
+    left = tuple(
+        c for c in case.checks if c.name not in heard.asked and c.group not in heard.closed
+    )
+    problem = Problem(
+        belief=heard.belief,
+        thetas=tuple(premise.theta for premise in case.premises),
+        prices=case.prices(),
+        checks=_checks(left, len(case.premises), case.repair is not None),
+        can_repair=heard.can_repair and case.repair is not None,
+        made=len(heard.asked),
+        ages_h=tuple(premise.age_h for premise in case.premises),
+    )
+    plan = PLANNERS[case.planner](problem)
+    if heard.unresolved and plan.verdict is Verdict.PROCEED:
+        plan = _ended_without_executing(problem, plan)
+    judged = _judgement(problem, prior, left, plan)
+    names = tuple(case.premises[premise].name for premise in heard.unresolved)
+    return msgspec.structs.replace(judged, unresolved=names)
+
+
+def _ended_without_executing(problem: Problem, plan: Plan) -> Plan:
+    abstain = problem.prices.abstain
+    if problem.can_repair and problem.repair < abstain:
+        return plan._replace(verdict=Verdict.REPAIR, expected_loss=problem.repair)
+    return plan._replace(verdict=Verdict.ABSTAIN, expected_loss=abstain)
+
+
+def _judgement(problem: Problem, prior: Vector, left: Sequence[CaseCheck], plan: Plan) -> Judgement:
+    return Judgement(
+        verdict=plan.verdict.value,
+        check=None if plan.check is None else left[plan.check].name,
+        expected_loss=plan.expected_loss,
+        proceed=float(problem.belief @ losses(problem.thetas)),
+        harm=harm(problem.belief),
+        abstain=problem.prices.abstain,
+        before=tuple(marginals(prior).tolist()),
+        after=tuple(marginals(problem.belief).tolist()),
+        voi=tuple(
+            (check.name, plan.stopping - value)
+            # A baseline values no check.
+            for check, value in zip(left, plan.checked, strict=False)
+        ),
+        planner=plan.planner,
+    )

@@ -1,0 +1,95 @@
+"""The ledger: at most one grant per idempotency key.
+
+    APPROVED -> RESERVED -> DISPATCHED -> SUCCEEDED | FAILED | UNKNOWN
+
+A permit stands for APPROVED.  Redeeming it reserves the execution, which is
+written down before the call is made.  A call that was dispatched and of which
+nobody knows what became is UNKNOWN, never FAILED, and is not made again by
+itself.  After FAILED the key can be granted anew; a new permit takes the place
+of one that was not redeemed.
+"""
+
+from hashlib import sha256
+
+from amv.errors import Conflict, PermitRefused
+from amv.guard.actions import canonical
+from amv.guard.decision import Permit, Words
+from amv.guard.policy import ActionRule
+from amv.guard.ports import GuardWriter, LedgerRow, State
+
+SETTLED = (State.SUCCEEDED, State.FAILED, State.UNKNOWN)
+
+_MOVES = {
+    State.APPROVED: (State.RESERVED,),
+    State.RESERVED: (State.DISPATCHED, State.FAILED),
+    State.DISPATCHED: SETTLED,
+    State.UNKNOWN: (State.SUCCEEDED, State.FAILED),
+    State.SUCCEEDED: (),
+    State.FAILED: (),
+}
+
+_REGRANTED = (State.APPROVED, State.FAILED)
+
+
+def hashed(token: str) -> str:
+    """Return what is kept of a permit's token."""
+    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def key_of(tool: str, digest: str, words: Words, rule: ActionRule) -> str:
+    """Return the idempotency key of an action: its digest, unless the rule names arguments."""
+    if rule.idempotency is None:
+        return digest
+    own = {name: words.arguments.get(name) for name in rule.idempotency.key}
+    parts = [tool, list(words.namespace), words.principal, own]
+    return sha256(canonical(parts, "an idempotency key")).hexdigest()
+
+
+def approve(tx: GuardWriter, key: str, permit: Permit, decision_id: str, now_s: float) -> str:
+    """Grant a key to an action; return why not, if it was granted before, else nothing."""
+    row = tx.ledger(key)
+    if row is not None and row.state not in _REGRANTED:
+        same = "this very action" if row.digest == permit.digest else "another action"
+        return f"its idempotency key was granted to {same} before, which is {row.state}"
+    tx.put_ledger(
+        LedgerRow(
+            key,
+            permit.digest,
+            State.APPROVED,
+            hashed(permit.token),
+            permit.expires_s,
+            decision_id,
+            now_s,
+        )
+    )
+    return ""
+
+
+def reserve(tx: GuardWriter, permit_hash: str, digest: str, now_s: float) -> LedgerRow:
+    """Redeem a permit; raises PermitRefused."""
+    row = tx.granted(permit_hash)
+    if row is None or row.digest != digest:
+        # One sentence for both: whoever holds a stranger's permit learns nothing of it.
+        raise PermitRefused(
+            "no such permit, or the permit is for another action, or for other arguments; "
+            "decide about the action again"
+        )
+    if row.state is not State.APPROVED:
+        raise PermitRefused(f"the permit was used before; its action is {row.state}")
+    if not now_s < row.expires_s:
+        raise PermitRefused("the permit has expired; decide about the action again")
+    reserved = row._replace(state=State.RESERVED, changed_s=now_s)
+    tx.put_ledger(reserved)
+    return reserved
+
+
+def move(tx: GuardWriter, key: str, state: State, now_s: float) -> LedgerRow:
+    """Note how far a reserved execution has come; raises Conflict on a step that is none."""
+    row = tx.ledger(key)
+    if row is None:
+        raise Conflict(f"no action was granted under the key {key!r}")
+    if state not in _MOVES[row.state]:
+        raise Conflict(f"an action that is {row.state} can't become {state}")
+    moved = row._replace(state=state, changed_s=now_s)
+    tx.put_ledger(moved)
+    return moved

@@ -1,0 +1,343 @@
+"""The policy: which actions rest on which claims, what errors cost, how claims are checked.
+
+    version: 1
+    mode: enforce
+    verifiers:
+      order_status: {tool: get_order_details, args: {order_id: $order_id}, read: $.status,
+                     cost: 0.02, sensitivity: 0.99, specificity: 0.995}
+    actions:
+      cancel_order:
+        loss: {wrong: 120, abstain: 5, repair: 1}
+        rests_on:
+          status: {claim: "order/{order_id}/status", require: pending,
+                   verify_with: [order_status]}
+        idempotency: {key: [order_id]}
+
+One model stands behind YAML and decorators.  Unknown keys are refused, and what
+refers to something else must find it.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from hashlib import sha256
+from string import Formatter
+from typing import Any, Literal
+
+import msgspec
+
+from amv.checks import shown
+from amv.errors import InvalidInput, PolicyError
+from amv.guard.actions import canonical
+from amv.guard.belief import PREMISES_MAX, check_count, ordered
+from amv.guard.judge import PLANNERS
+from amv.guard.loss import EPSILON, Prices, check_informative, check_price, check_probability
+from amv.guard.plan import check_observed
+from amv.guard.presets import PRESETS, with_preset
+
+Mode = Literal["enforce", "shadow"]
+Effect = Literal["commit", "read"]
+
+PERMIT_S = 60.0
+"""How long a permit lasts where the policy does not say."""
+
+APPROVAL_S = 86_400.0
+"""How long a person has to approve where the policy does not say."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
+_PATH = re.compile(r"\$(\.[A-Za-z0-9_\-]+|\[[0-9]+\])*")
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What all parts of a policy have in common: unknown keys are refused."""
+
+
+class Loss(Rule, frozen=True):
+    """The prices of one action: a wrong execution, abstaining, repairing; in one unit."""
+
+    wrong: float
+    abstain: float
+    repair: float | None = None
+
+
+class PremiseRule(Rule, frozen=True):
+    """A premise: the claim an action rests on, and what it must say.
+
+    *claim* is a template of a subject and, after the last slash, an attribute.
+    *require* is the value that must hold, or {argument: NAME} for what an
+    argument of the action says, or {one_of: [...]}; without it the world must
+    still show the remembered value.  *kind* names a sort of attribute that
+    changes alike.  *rests_on* names other premises of the action.
+    """
+
+    claim: str
+    require: Any = msgspec.UNSET
+    kind: str = ""
+    verify_with: list[str] = []
+    wrong: float | None = None
+    rests_on: list[str] = []
+    confidence: float = 0.9
+
+
+class Cause(Rule, frozen=True):
+    """Premises that fail together, with this probability."""
+
+    premises: list[str]
+    probability: float
+
+
+class Idempotency(Rule, frozen=True):
+    """Which arguments tell one call from another; the same ones are granted once."""
+
+    key: list[str]
+
+
+class ActionRule(Rule, frozen=True):
+    """How one tool is guarded.
+
+    Each argument of a commit action is in a premise, in the idempotency key, or
+    among the *free* ones; any other is a premise that nobody verified.  With
+    *approval*, a person is asked where the gate abstains.
+    """
+
+    loss: Loss | None = None
+    effect: Effect = "commit"
+    rests_on: dict[str, PremiseRule] = {}
+    causes: list[Cause] = []
+    free: list[str] = []
+    idempotency: Idempotency | None = None
+    harm_max: float | None = None
+    risk_max: float | None = None
+    permit_s: float = PERMIT_S
+    approval: bool = False
+    approval_s: float = APPROVAL_S
+
+
+class VerifierRule(Rule, frozen=True):
+    """A read-only check: a tool or a GET of *url*, and where its reply holds the value.
+
+    *cost* is its price, *sensitivity* P(refute | violated), *specificity*
+    P(confirm | holds).  Checks of one *group* are one source.  What it said
+    counts for *fresh_s* seconds.
+    """
+
+    tool: str | None = None
+    url: str | None = None
+    args: dict[str, Any] = {}
+    read: str = "$"
+    cost: float = 0.0
+    timeout_s: float = 5.0
+    sensitivity: float = 0.95
+    specificity: float = 0.95
+    inconclusive: float = 0.0
+    group: str | None = None
+    fresh_s: float = 0.0
+    read_only: bool = True
+
+
+class Defaults(Rule, frozen=True):
+    """What holds where an action says nothing."""
+
+    unknown_tool: Effect = "commit"
+    on_gate_error: Literal["abstain"] = "abstain"
+    harm_max: float = EPSILON
+    risk_max: float | None = None
+    check_weight: float = 1.0
+    planner: str = "default"
+
+
+class Policy(Rule, frozen=True, dict=True):
+    """A whole policy; see the module."""
+
+    version: Literal[1]
+    mode: Mode = "enforce"
+    defaults: Defaults = Defaults()
+    verifiers: dict[str, VerifierRule] = {}
+    actions: dict[str, ActionRule] = {}
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the policy, by which a decision names it."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        return sha256(canonical(msgspec.to_builtins(self), "a policy")).hexdigest()
+
+    def prices(self, rule: ActionRule) -> Prices:
+        """Return what ends a decision about an action costs; it must have a loss."""
+        if rule.loss is None:
+            raise PolicyError("an action without losses has no prices")
+        risk_max = self.defaults.risk_max if rule.risk_max is None else rule.risk_max
+        return Prices(
+            abstain=rule.loss.abstain,
+            repair=rule.loss.repair,
+            risk_max=math.inf if risk_max is None else risk_max,
+            harm_max=self.defaults.harm_max if rule.harm_max is None else rule.harm_max,
+            check_weight=self.defaults.check_weight,
+        )
+
+
+def parse(data: object) -> Policy:
+    """Return the policy that plain data (of YAML or JSON) says; raises PolicyError.
+
+    An action may name a *preset*, from which comes what it does not say itself.
+    """
+    try:
+        policy = msgspec.convert(_with_presets(data), Policy)
+    except msgspec.ValidationError as error:
+        raise PolicyError(f"the policy is not valid: {error}") from error
+    _check("defaults", "defaults", lambda: _check_defaults(policy))
+    for name, verifier in policy.verifiers.items():
+        _check(f"verifiers.{name}", name, lambda v=verifier: _check_verifier(v))
+    for name, rule in policy.actions.items():
+        _check(f"actions.{name}", name, lambda r=rule: _check_action(r, policy))
+    try:
+        policy.digest()
+    except InvalidInput as error:
+        raise PolicyError(f"the policy is not valid: {error}") from error
+    return policy
+
+
+def _with_presets(data: object) -> object:
+    actions = data.get("actions") if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping) or not isinstance(actions, Mapping):
+        return data
+    filled: dict[Any, Any] = {}
+    for name, rule in actions.items():
+        filled[name] = rule
+        if isinstance(rule, Mapping) and "preset" in rule:
+            if not isinstance(rule["preset"], str) or rule["preset"] not in PRESETS:
+                known = ", ".join(PRESETS)
+                raise PolicyError(
+                    f"unknown preset {shown(rule['preset'])}; there is {known} - at actions.{name}"
+                )
+            filled[name] = with_preset(rule, PRESETS[rule["preset"]])
+    return {**data, "actions": filled}
+
+
+def _check(where: str, name: str, check: Any) -> None:
+    try:
+        if not _NAME.fullmatch(name):
+            raise InvalidInput(f"need a name of letters, digits and _ . : -, got {shown(name)}")
+        check()
+    except (InvalidInput, PolicyError) as error:
+        raise PolicyError(f"the policy is not valid: {error} - at {where}") from error
+
+
+def _check_defaults(policy: Policy) -> None:
+    policy.prices(ActionRule(loss=Loss(wrong=1.0, abstain=1.0)))
+    _known([policy.defaults.planner], PLANNERS, "planner")
+
+
+def _check_verifier(rule: VerifierRule) -> None:
+    check_informative(rule.sensitivity, rule.specificity)
+    check_price(rule.cost, "cost")
+    if rule.tool is not None and rule.url is not None:
+        raise InvalidInput("a verifier is a tool or a url, not both")
+    if rule.url is not None and not rule.url.startswith(("http://", "https://")):
+        raise InvalidInput(f"url must begin with http:// or https://, got {rule.url!r}")
+    if not 0.0 < rule.timeout_s <= 600.0:
+        raise InvalidInput(f"timeout_s must be above 0 and at most 600, got {rule.timeout_s}")
+    if not 0.0 <= rule.inconclusive < 1.0:
+        raise InvalidInput(f"inconclusive must be from 0 to below 1, got {rule.inconclusive}")
+    if not 0.0 <= rule.fresh_s < math.inf:
+        raise InvalidInput(f"fresh_s must be at least 0 and finite, got {rule.fresh_s}")
+    if not _PATH.fullmatch(rule.read):
+        raise InvalidInput(f"read must be a path such as $.status or $.items[0], got {rule.read!r}")
+    if not rule.read_only:
+        raise InvalidInput("a verifier must be read-only: what it does must change nothing")
+
+
+def _check_action(rule: ActionRule, policy: Policy) -> None:
+    if rule.effect == "commit" and rule.loss is None:
+        raise InvalidInput("a commit action needs a loss: {wrong: ..., abstain: ...}")
+    if len(rule.rests_on) > 4 * PREMISES_MAX:
+        raise InvalidInput(f"an action may rest on {4 * PREMISES_MAX} premises at most")
+    if rule.loss is not None:
+        wrong = check_price(rule.loss.wrong, "the loss 'wrong'")
+        thetas = [wrong if p.wrong is None else p.wrong for p in rule.rests_on.values()]
+        above = policy.prices(rule).critical_above
+        check_count(sum(theta > above for theta in thetas))
+    if not 0.0 < rule.permit_s <= 86_400.0:
+        raise InvalidInput(f"permit_s must be above 0 and at most a day, got {rule.permit_s}")
+    if not 0.0 < rule.approval_s < math.inf:
+        raise InvalidInput(f"approval_s must be above 0 and finite, got {rule.approval_s}")
+    _check_premises(rule, policy)
+    _check_causes(rule)
+
+
+def _check_premises(rule: ActionRule, policy: Policy) -> None:
+    names = list(rule.rests_on)
+    for name, premise in rule.rests_on.items():
+        if not _NAME.fullmatch(name):
+            raise InvalidInput(f"need a name of letters, digits and _ . : -, got {shown(name)}")
+        claim_fields(premise.claim)
+        _known(premise.verify_with, policy.verifiers, "verifier")
+        _known(premise.rests_on, rule.rests_on, "premise")
+        if premise.wrong is not None:
+            check_price(premise.wrong, "wrong")
+        check_probability(premise.confidence, "confidence")
+        _check_require(premise.require)
+    ordered(
+        len(names),
+        {n: [names.index(b) for b in p.rests_on] for n, p in enumerate(rule.rests_on.values())},
+    )
+    for verifier in policy.verifiers:
+        check_observed(verifier, sum(verifier in p.verify_with for p in rule.rests_on.values()))
+
+
+def _check_causes(rule: ActionRule) -> None:
+    for cause in rule.causes:
+        _known(cause.premises, rule.rests_on, "premise")
+        check_probability(cause.probability, "probability")
+        if len(set(cause.premises)) < 2:
+            raise InvalidInput("a common cause is one of two premises or more")
+    if len(rule.causes) > 1 or (rule.causes and any(p.rests_on for p in rule.rests_on.values())):
+        raise InvalidInput("an action may have one common cause, and then no premise of a premise")
+
+
+def _check_require(require: Any) -> None:
+    if not isinstance(require, Mapping):
+        return
+    match dict(require):
+        case {"argument": str(), **rest} if not rest:
+            return
+        case {"one_of": [_, *_], **rest} if not rest:
+            return
+    raise InvalidInput(
+        f"require is a value, {{argument: NAME}} or {{one_of: [value, ...]}}; got {shown(require)}"
+    )
+
+
+def _known(names: Sequence[str], known: Mapping[str, object], what: str) -> None:
+    for name in names:
+        if name not in known:
+            there = ", ".join(sorted(known)) or "none"
+            raise InvalidInput(f"unknown {what} {name!r}; there is {there}")
+
+
+def claim_fields(template: str) -> list[str]:
+    """Return the arguments a claim's template names; raises InvalidInput if it is no template.
+
+    >>> claim_fields("order/{order_id}/status")
+    ['order_id']
+    """
+    try:
+        parts = list(Formatter().parse(template))
+    except ValueError as error:
+        raise InvalidInput(f"claim {template!r} is no template: {error}") from error
+    names = []
+    for _, name, spec, conversion in parts:
+        if name is None:
+            continue
+        if not name.isidentifier() or spec or conversion:
+            raise InvalidInput(f"claim {template!r} may hold {{argument}} only, got {name!r}")
+        names.append(name)
+    subject, slash, attribute = template.rpartition("/")
+    if not (slash and subject and attribute):
+        raise InvalidInput(
+            f"a claim is a subject, a slash and an attribute, such as order/{{id}}/status; "
+            f"got {template!r}"
+        )
+    return names

@@ -1,0 +1,190 @@
+"""What the gate needs from outside: remembered claims, a place for records, and checks.
+
+Whoever joins the gate with a memory and a store implements these.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from amv.guard.policy import VerifierRule
+
+T = TypeVar("T")
+
+
+class Remembered(NamedTuple):
+    """A claim as it is remembered.  *since_s* is when it was last known for sure, unix seconds."""
+
+    item_id: str
+    value: object
+    since_s: float
+    trust: float
+    is_contradicted: bool
+    is_trusted: bool
+
+
+class Claims(Protocol):
+    """The remembered claims of namespaces."""
+
+    def find(self, namespace: tuple[str, ...], subject: str, attribute: str) -> Remembered | None:
+        """Return the claim that is believed now, or None."""
+
+    def confirm(self, namespace: tuple[str, ...], item_id: str) -> None:
+        """Note that a check found a claim still true."""
+
+    def refute(self, namespace: tuple[str, ...], item_id: str, value: object) -> str:
+        """Note that a check found another value, which supersedes the remembered one.
+
+        Returns the id of the item that says so from now on.
+        """
+
+    def used(self, namespace: tuple[str, ...], item_ids: Sequence[str]) -> None:
+        """Note that an action rested on items."""
+
+
+class Finding(NamedTuple):
+    """What a verifier read.  *problem* is empty, or says why this is no evidence."""
+
+    value: object
+    problem: str = ""
+
+
+class Checker(Protocol):
+    """Runs verifiers.  Never raises: what goes wrong is a finding that is no evidence."""
+
+    def run(
+        self, name: str, rule: VerifierRule, arguments: Mapping[str, Any], *, worth: float
+    ) -> Finding:
+        """Return what a verifier reads; *worth* is what a wrong action would lose.
+
+        The more that is, the sooner an earlier reading is too old to be used again.
+        """
+
+
+class State(StrEnum):
+    """How far one grant has come; see `amv.guard.ledger`."""
+
+    APPROVED = "APPROVED"
+    RESERVED = "RESERVED"
+    DISPATCHED = "DISPATCHED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    UNKNOWN = "UNKNOWN"
+
+
+class LedgerRow(NamedTuple):
+    """One idempotency key: which action it was granted to, and what became of that."""
+
+    key: str
+    digest: str
+    state: State
+    permit_hash: str
+    expires_s: float
+    decision_id: str
+    changed_s: float
+
+
+class RecordRow(NamedTuple):
+    """One record of the log: its number from 1, the hashes that chain it, its JSON."""
+
+    number: int
+    decision_id: str
+    kind: str
+    before: str
+    hash: str
+    body: bytes
+
+
+class ApprovalRow(NamedTuple):
+    """A request to a person; *state* is pending, approved, rejected or used."""
+
+    approval_id: str
+    decision_id: str
+    digest: str
+    state: str
+    created_s: float
+    expires_s: float
+    decided_by: str
+
+
+class TextRow(NamedTuple):
+    """What a record must not hold for ever: the words behind its hashes.
+
+    It goes when an item of *item_ids* is forgotten, or their namespace.
+    """
+
+    decision_id: str
+    namespace: tuple[str, ...]
+    item_ids: tuple[str, ...]
+    body: bytes
+
+
+class GuardReader(Protocol):
+    """A consistent snapshot of what the gate has written down."""
+
+    def last_record(self) -> RecordRow | None:
+        """Return the newest record."""
+
+    def records(
+        self,
+        *,
+        after: int = 0,
+        decision_id: str | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
+    ) -> list[RecordRow]:
+        """Return records after a number, oldest first; of one decision or kind, if named."""
+
+    def ledger(self, key: str) -> LedgerRow | None:
+        """Return the row of an idempotency key."""
+
+    def ledger_of(self, decision_id: str) -> LedgerRow | None:
+        """Return the row that a decision was granted last."""
+
+    def granted(self, permit_hash: str) -> LedgerRow | None:
+        """Return the row that a permit belongs to."""
+
+    def in_state(self, state: State, before_s: float) -> list[LedgerRow]:
+        """Return rows that have been in a state since before a moment."""
+
+    def text(self, decision_id: str) -> TextRow | None:
+        """Return the words of a decision, unless what they are about was forgotten."""
+
+    def approval(self, approval_id: str) -> ApprovalRow | None:
+        """Return a request to a person."""
+
+    def approvals(self, state: str | None = None) -> list[ApprovalRow]:
+        """Return requests, oldest first."""
+
+
+class GuardWriter(GuardReader, Protocol):
+    """A transaction; the only one at a time, so that what it reads stays so until it ends."""
+
+    def append(self, row: RecordRow) -> None:
+        """Append a record; its number must be the next one."""
+
+    def put_ledger(self, row: LedgerRow) -> None:
+        """Insert or replace the row of an idempotency key."""
+
+    def put_text(self, row: TextRow) -> None:
+        """Keep the words of a decision, in place of what was kept of it before.
+
+        Unless an item of theirs is gone already: then none are kept.
+        """
+
+    def put_approval(self, row: ApprovalRow) -> None:
+        """Insert or replace a request to a person."""
+
+
+class GuardStore(Protocol):
+    """Where the gate writes down what it decided."""
+
+    def read(self) -> AbstractContextManager[GuardReader]:
+        """Open a snapshot."""
+
+    def write(self, work: Callable[[GuardWriter], T]) -> T:
+        """Run *work* in a transaction; return its result once that is durable."""
+
+    def secret(self) -> bytes:
+        """Return the key of this store's hashes, 32 bytes, made when it was first asked for."""

@@ -1,0 +1,383 @@
+"""The gate: prepare, bind, decide, verify, and grant an action once.
+
+    prepare -> bind premises -> decide -> (verify -> update -> decide)* -> permit
+            -> reserve -> dispatch -> settle
+
+A decision is written down, in one transaction with the permit it gives, before
+it is answered.  Whatever fails on the way ends in ABSTAIN, never in PROCEED.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from amv.checks import shown
+from amv.errors import AmvError, Conflict, EmbedderError, InvalidInput, ItemNotFound, StoreError
+from amv.guard import approval, bind, ledger, record
+from amv.guard.actions import Action, canonical, equal
+from amv.guard.bind import Premise
+from amv.guard.decision import CheckRequest, Decision, Ended, Observed, Opened, Permit, Words
+from amv.guard.execution import Executions
+from amv.guard.history import History
+from amv.guard.judge import Evidence, Outcome, judge
+from amv.guard.plan import Verdict
+from amv.guard.policy import ActionRule, Policy
+from amv.guard.ports import ApprovalRow, Checker, Claims, Finding, GuardStore, GuardWriter
+from amv.guard.state import (
+    NOT_FOUND,
+    Deciding,
+    checked,
+    decision_of,
+    loaded,
+    observed_in,
+    outcome_of,
+)
+
+STEPS_MAX = 64
+"""How many checks one decision makes at most."""
+
+OPEN_S = 3600.0
+"""How long a decision waits for evidence; what it rests on is too old after that."""
+
+
+class GuardService(Executions, History):
+    """The gate over one policy, one memory's claims and one store."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        claims: Claims,
+        store: GuardStore,
+        checker: Checker,
+        *,
+        prior: bind.Prior,
+        calibration: str,
+        clock: Callable[[], float],
+        new_id: Callable[[], str],
+        new_token: Callable[[], str],
+    ) -> None:
+        Executions.__init__(self, store, claims, clock)
+        self._policy = policy
+        self._checker = checker
+        self._prior = prior
+        self._calibration = calibration
+        self._new_id = new_id
+        self._new_token = new_token
+        self.approvals = approval.Approvals(store)
+
+    @property
+    def policy(self) -> Policy:
+        """The rules in force."""
+        return self._policy
+
+    def decide(
+        self, action: Action, *, run_checks: bool = True, approval_id: str | None = None
+    ) -> Decision:
+        """Decide about an action; makes the checks that pay, unless the caller runs its own.
+
+        With *approval_id*, a person's approval stands for the screen.  What goes
+        wrong inside is not raised: such a decision is ABSTAIN with the code
+        `gate_error`.  Raises InvalidInput for an action that is none.
+        """
+        try:
+            state = self._prepared(_checked_action(action))
+            for _ in range(STEPS_MAX if run_checks else 0):
+                check = state.check()
+                if check is None:
+                    break
+                state = self._observed(state, self._asked(state))
+            return self._answered(state, approval_id)
+        except (StoreError, ItemNotFound, Conflict, EmbedderError) as error:
+            return self._failed(action, error)
+
+    def evidence(
+        self, decision_id: str, verifier: str, value: object, *, approval_id: str | None = None
+    ) -> Decision:
+        """Take what a caller's own verifier read, and decide on.
+
+        Raises ItemNotFound for an unknown decision, InvalidInput for a verifier
+        that this decision does not ask, Conflict if it was told meanwhile, or if
+        what it rests on was forgotten or is no longer so.
+        """
+        with self._store.read() as reader:
+            state = loaded(reader, decision_id)
+        stale = self._stale(state)
+        if stale:
+            raise Conflict(f"decision {decision_id!r} {stale}; decide about the action again")
+        check = state.check()
+        if check is None or check.name != verifier:
+            wanted = "no check" if check is None else repr(check.name)
+            raise InvalidInput(
+                f"decision {decision_id!r} asks for {wanted}, got evidence of {verifier!r}"
+            )
+        return self._answered(self._observed(state, Finding(value)), approval_id)
+
+    def rank(self, actions: Sequence[Action]) -> list[Decision]:
+        """Return what would be decided about each of several actions now, the best first.
+
+        Best is the least expected loss.  No check is made, nothing granted and
+        nothing written down, so these decisions have no id.  An action of which
+        no loss is known comes last.  Raises what `decide` raises.
+        """
+        found = [self._foreseen(action) for action in actions]
+        found.sort(key=lambda decision: (_is_unjudged(decision), decision.expected_loss))
+        return found
+
+    def _foreseen(self, action: Action) -> Decision:
+        try:
+            state = self._prepared(_checked_action(action))
+            return replace(decision_of(state), id="", check=self._request(state))
+        except (StoreError, ItemNotFound, Conflict, EmbedderError) as error:
+            return self._failed(action, error)
+
+    def _stale(self, state: Deciding) -> str:
+        """Return why a decision takes no evidence any more, or nothing."""
+        if state.opened.policy != self._policy.digest():
+            return "was made under another policy"
+        if self._clock() - state.opened.at_s > OPEN_S:
+            return f"was opened more than {OPEN_S:g} s ago"
+        if len(state.words.premises) != len(state.opened.premises):
+            return "rests on what was forgotten"
+        return ""
+
+    # Preparing
+
+    def _prepared(self, action: Action) -> Deciding:
+        now_s, policy = self._clock(), self._policy
+        rule = self._rule(action.tool)
+        premises: list[Premise] = []
+        case, code, judgement = None, "unknown_tool", None
+        if rule is not None and rule.effect == "read":
+            code = "read_only"
+        elif rule is not None:
+            premises = bind.premises_of(action, rule, self._claims, self._prior, now_s)
+            case = bind.case_of(premises, rule, policy, policy.defaults.planner)
+            judgement = judge(case, ())
+            code = "judged"
+        secret = self._store.secret()
+        opened = Opened(
+            at_s=now_s,
+            tool=action.tool,
+            digest=action.digest(),
+            policy=policy.digest(),
+            calibration=self._calibration,
+            mode=policy.mode,
+            code=code,
+            case=case,
+            judgement=judgement,
+            premises=tuple(premise.name for premise in premises),
+            claims=tuple(
+                record.keyed_hash(secret, canonical([p.subject, p.attribute, p.remembered], "it"))
+                for p in premises
+            ),
+        )
+        words = Words(
+            namespace=action.namespace,
+            session=action.session,
+            principal=action.principal,
+            arguments=dict(action.arguments),
+            premises=tuple(premises),
+        )
+        return Deciding(id=self._new_id(), opened=opened, words=words, unwritten=(opened,))
+
+    def _rule(self, tool: str) -> ActionRule | None:
+        rule = self._policy.actions.get(tool)
+        if rule is None and self._policy.defaults.unknown_tool == "read":
+            return ActionRule(effect="read")
+        return rule
+
+    # Verifying
+
+    def _request(self, state: Deciding) -> CheckRequest | None:
+        check = state.check()
+        if check is None:
+            return None
+        rule = self._policy.verifiers[check.name]
+        given = state.words.arguments
+        arguments = {
+            name: given.get(value[1:]) if isinstance(value, str) and value[:1] == "$" else value
+            for name, value in (rule.args or {name: f"${name}" for name in given}).items()
+        }
+        return CheckRequest(
+            verifier=check.name,
+            arguments=arguments,
+            premises=tuple(state.case.premises[i].name for i in check.premises),
+            cost=rule.cost,
+            timeout_s=rule.timeout_s,
+        )
+
+    def _asked(self, state: Deciding) -> Finding:
+        request = self._request(state)
+        assert request is not None
+        return self._checker.run(
+            request.verifier,
+            self._policy.verifiers[request.verifier],
+            request.arguments,
+            worth=max(premise.theta for premise in state.case.premises),
+        )
+
+    def _observed(self, state: Deciding, finding: Finding) -> Deciding:
+        """Update a decision by what the check it asks for has found."""
+        check, finding = state.check(), checked(finding)
+        assert check is not None
+        about = state.about(check)
+        outcomes = tuple(outcome_of(premise, finding) for premise in about)
+        is_read = not finding.problem and finding.value is not NOT_FOUND
+        found = Evidence(check=check.name, outcomes=outcomes, has_value=is_read)
+        words = state.words
+        if is_read and "inconclusive" not in outcomes:
+            read = {premise.name: finding.value for premise in about}
+            words = msgspec.structs.replace(words, values={**words.values, **read})
+        if finding.problem:
+            problems = {**words.problems, check.name: finding.problem}
+            words = msgspec.structs.replace(words, problems=problems)
+        observed = Observed(
+            at_s=self._clock(),
+            evidence=found,
+            is_evidence=not finding.problem,
+            reading=record.keyed_hash(self._store.secret(), repr(finding.value).encode()),
+            judgement=judge(state.case, (*state.evidence, found)),
+        )
+        told = self._tell_memory(words.namespace, about, outcomes, finding)
+        words = msgspec.structs.replace(words, found=(*words.found, *told))
+        return state.with_observed(observed, words)
+
+    def _tell_memory(
+        self,
+        namespace: tuple[str, ...],
+        premises: Sequence[Premise],
+        outcomes: Sequence[Outcome],
+        finding: Finding,
+    ) -> list[str]:
+        """Have the memory know what the world shows: claims confirmed, or superseded.
+
+        Returns the items that now say so.
+        """
+        found = []
+        for premise, outcome in zip(premises, outcomes, strict=True):
+            if not premise.item_id or outcome == "inconclusive":
+                continue
+            try:
+                if finding.value is NOT_FOUND:
+                    found.append(self._claims.refute(namespace, premise.item_id, None))
+                elif equal(finding.value, premise.remembered):
+                    self._claims.confirm(namespace, premise.item_id)
+                else:
+                    found.append(self._claims.refute(namespace, premise.item_id, finding.value))
+            except (ItemNotFound, Conflict):
+                # Forgotten or replaced meanwhile: there is nothing left to tell it of.
+                continue
+        return found
+
+    # Answering
+
+    def _answered(self, state: Deciding, approval_id: str | None) -> Decision:
+        """Write a decision down, with what it grants, and return it."""
+        decision = replace(decision_of(state), check=self._request(state))
+        before, now_s = len(state.observed) - _count_observed(state), self._clock()
+
+        def work(tx: GuardWriter) -> Decision:
+            if before != len(observed_in(tx.records(decision_id=state.id))):
+                raise Conflict(f"decision {state.id!r} went on elsewhere meanwhile")
+            state.write(tx)
+            if state.opened.code != "judged" or state.opened.mode == "shadow":
+                return decision
+            return self._granted(tx, state, decision, approval_id, now_s)
+
+        return self._store.write(work)
+
+    def _granted(
+        self,
+        tx: GuardWriter,
+        state: Deciding,
+        decision: Decision,
+        approval_id: str | None,
+        now_s: float,
+    ) -> Decision:
+        """Return a decision with its permit, or with a request for approval."""
+        rule, request = self._policy.actions[state.opened.tool], None
+        if approval_id is not None and decision.verdict in (Verdict.ABSTAIN, Verdict.REPAIR):
+            request = tx.approval(approval_id)
+            refused = approval.refusal(request, state.opened.digest, now_s)
+            if not refused and any("refuted" in e.outcomes for e in state.evidence):
+                refused = "a check refutes what the approval was given for"
+            if refused or request is None:
+                return replace(
+                    decision, verdict=Verdict.ABSTAIN.value, code="not_approved", reason=refused
+                )
+            decision = replace(
+                decision,
+                verdict=Verdict.PROCEED.value,
+                code="approved",
+                reason=f"approved by {request.decided_by}",
+            )
+        if decision.verdict == Verdict.ABSTAIN and rule.approval:
+            return replace(decision, approval_id=self._ask_person(tx, state, rule, now_s))
+        if decision.verdict != Verdict.PROCEED:
+            return decision
+        permit = Permit(
+            token=self._new_token(),
+            digest=state.opened.digest,
+            expires_s=now_s + rule.permit_s,
+        )
+        key = ledger.key_of(state.opened.tool, state.opened.digest, state.words, rule)
+        taken = ledger.approve(tx, key, permit, state.id, now_s)
+        if taken:
+            return replace(
+                decision, verdict=Verdict.ABSTAIN.value, code="granted_before", reason=taken
+            )
+        if request is not None:
+            tx.put_approval(request._replace(state=approval.USED))
+        record.append(tx, state.id, "moved", Ended(at_s=now_s, what="APPROVED"))
+        return replace(decision, permit=permit)
+
+    def _ask_person(self, tx: GuardWriter, state: Deciding, rule: ActionRule, now_s: float) -> str:
+        approval_id = self._new_id()
+        tx.put_approval(
+            ApprovalRow(
+                approval_id,
+                state.id,
+                state.opened.digest,
+                approval.PENDING,
+                now_s,
+                now_s + rule.approval_s,
+                "",
+            )
+        )
+        return approval_id
+
+    def approve(self, approval_id: str, *, by: str, approve: bool = True) -> ApprovalRow:
+        """Approve or reject a request; raises ItemNotFound, Conflict if it is decided or over."""
+        return self.approvals.decide(approval_id, approve=approve, by=by, now_s=self._clock())
+
+    def _failed(self, action: Action, error: AmvError) -> Decision:
+        """Return the answer of a gate that is out of order: only what changes nothing passes."""
+        rule = self._rule(action.tool)
+        is_read = rule is not None and rule.effect == "read"
+        return Decision(
+            id="",
+            tool=action.tool,
+            digest=action.digest(),
+            verdict=(Verdict.PROCEED if is_read else Verdict.ABSTAIN).value,
+            code="read_only" if is_read else "gate_error",
+            reason=f"the gate could not decide: {error}",
+            mode=self._policy.mode,
+            namespace=action.namespace,
+            voi={},
+            values={},
+        )
+
+
+def _checked_action(action: object) -> Action:
+    if isinstance(action, Action):
+        return action
+    raise InvalidInput(f"need an amv.Action, got {shown(action)}")
+
+
+def _is_unjudged(decision: Decision) -> bool:
+    return decision.code in ("unknown_tool", "gate_error")
+
+
+def _count_observed(state: Deciding) -> int:
+    return sum(isinstance(body, Observed) for body in state.unwritten)

@@ -1,0 +1,210 @@
+"""A decision under way: what is known of it, and what is not written down yet."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from amv.errors import InvalidInput, ItemNotFound
+from amv.guard import record
+from amv.guard.actions import canonical
+from amv.guard.bind import Premise
+from amv.guard.decision import Decision, Observed, Opened, PremiseView, Words
+from amv.guard.judge import Case, CaseCheck, Evidence, Judgement, Outcome
+from amv.guard.plan import Verdict
+from amv.guard.ports import Finding, GuardReader, GuardWriter, RecordRow, TextRow
+
+
+class NotFound:
+    """What a verifier returns where the thing asked for is not there: that refutes."""
+
+    def __repr__(self) -> str:
+        return "amv.NOT_FOUND"
+
+
+NOT_FOUND = NotFound()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deciding:
+    """One decision under way; *unwritten* holds its records that are not in the log yet."""
+
+    id: str
+    opened: Opened
+    words: Words
+    observed: tuple[Observed, ...] = ()
+    unwritten: tuple[Opened | Observed, ...] = ()
+
+    @property
+    def judgement(self) -> Judgement | None:
+        """The plan as of now; None where there was nothing to judge."""
+        return self.observed[-1].judgement if self.observed else self.opened.judgement
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """All evidence so far, in its order."""
+        return tuple(one.evidence for one in self.observed)
+
+    @property
+    def case(self) -> Case:
+        """The case, of a decision that has one."""
+        assert self.opened.case is not None
+        return self.opened.case
+
+    def check(self) -> CaseCheck | None:
+        """Return the check that the plan asks for."""
+        name = None if self.judgement is None else self.judgement.check
+        return next((one for one in self.case.checks if one.name == name), None) if name else None
+
+    def about(self, check: CaseCheck) -> list[Premise]:
+        """Return the premises that a check observes."""
+        by_name = {premise.name: premise for premise in self.words.premises}
+        return [by_name[self.case.premises[i].name] for i in check.premises]
+
+    def with_observed(self, observed: Observed, words: Words) -> "Deciding":
+        """Return the decision after one more check."""
+        return replace(
+            self,
+            words=words,
+            observed=(*self.observed, observed),
+            unwritten=(*self.unwritten, observed),
+        )
+
+    def write(self, tx: GuardWriter) -> None:
+        """Write down what is not in the log yet."""
+        for body in self.unwritten:
+            record.append(tx, self.id, "opened" if isinstance(body, Opened) else "observed", body)
+        items = (*self.words.found, *items_of(self.words))
+        data = msgspec.json.encode(self.words)
+        tx.put_text(TextRow(self.id, self.words.namespace, items, data))
+
+
+def items_of(words: Words) -> list[str]:
+    """Return the items that an action rests on."""
+    return [premise.item_id for premise in words.premises if premise.item_id]
+
+
+def loaded(reader: GuardReader, decision_id: str) -> Deciding:
+    """Return a decision from the log; raises ItemNotFound."""
+    rows = reader.records(decision_id=decision_id)
+    if not rows:
+        raise ItemNotFound(f"no decision {decision_id!r}")
+    text = reader.text(decision_id)
+    if text is not None:
+        words = record.words_of(text)
+    else:
+        # Forgotten: the numbers are all that is left.
+        words = Words(namespace=(), session="", principal="", arguments={}, premises=())
+    return Deciding(
+        id=decision_id,
+        opened=record.body_of(rows[0], Opened),
+        words=words,
+        observed=tuple(observed_in(rows)),
+    )
+
+
+def observed_in(rows: Sequence[RecordRow]) -> list[Observed]:
+    """Return what checks found, by the records of a decision."""
+    return [record.body_of(row, Observed) for row in rows if row.kind == "observed"]
+
+
+def outcome_of(premise: Premise, finding: Finding) -> Outcome:
+    """Return what a reading says of a premise.
+
+    Values are compared as typed JSON; NOT_FOUND refutes; nothing and an empty
+    reading are no evidence for anything.
+    """
+    value = finding.value
+    if finding.problem:
+        return "inconclusive"
+    if value is NOT_FOUND:
+        return "refuted"
+    if value is None or value in ("", [], {}):
+        return "inconclusive"
+    return "confirmed" if premise.holds_for(value) else "refuted"
+
+
+def checked(finding: Finding) -> Finding:
+    """Return a finding, or one that is no evidence if its value is no JSON, such as NaN."""
+    if finding.problem or finding.value is NOT_FOUND:
+        return Finding(None if finding.problem else NOT_FOUND, finding.problem)
+    try:
+        canonical(finding.value, "a reading")
+    except InvalidInput as error:
+        return Finding(None, str(error))
+    return finding
+
+
+_UNJUDGED = {
+    "unknown_tool": "no rule of the policy speaks of this tool, so it counts as a commit action",
+    "read_only": "the policy says that this tool changes nothing",
+}
+
+
+def decision_of(state: Deciding) -> Decision:
+    """Return the public view of a decision, without a permit."""
+    opened, judged = state.opened, state.judgement
+    base = Decision(
+        id=state.id,
+        tool=opened.tool,
+        digest=opened.digest,
+        verdict=Verdict.ABSTAIN.value,
+        code=opened.code,
+        reason=_UNJUDGED.get(opened.code, ""),
+        mode=opened.mode,
+        namespace=state.words.namespace,
+        voi={},
+        values=dict(state.words.values),
+    )
+    if opened.code == "read_only":
+        return replace(base, verdict=Verdict.PROCEED.value)
+    if judged is None:
+        return base
+    is_unresolved = bool(judged.unresolved) and judged.verdict == Verdict.ABSTAIN
+    return replace(
+        base,
+        code="unresolved" if is_unresolved else opened.code,
+        verdict=judged.verdict,
+        reason=reason_of(judged, state.case),
+        risk=judged.proceed,
+        harm=judged.harm,
+        expected_loss=judged.expected_loss,
+        premises=_views(state, judged),
+        voi=dict(judged.voi),
+        planner=judged.planner,
+    )
+
+
+def reason_of(judged: Judgement, case: Case) -> str:
+    """Return why a plan is what it is, in a sentence."""
+    weighed = (
+        f"executing is expected to lose {judged.proceed:.4g}, abstaining {judged.abstain:.4g}; "
+        f"a premise is violated with probability {judged.harm:.4g}"
+    )
+    if judged.verdict == Verdict.VERIFY:
+        worth = dict(judged.voi).get(judged.check or "", 0.0)
+        return f"{weighed}; checking {judged.check} is worth {worth:.4g} more than it costs"
+    if judged.verdict == Verdict.REPAIR:
+        return f"{weighed}; a check read another value, with which the action can be repaired"
+    if judged.verdict == Verdict.ABSTAIN and judged.unresolved:
+        return f"{weighed}; checks told nothing of {', '.join(judged.unresolved)}"
+    if judged.verdict == Verdict.ABSTAIN and judged.proceed <= judged.abstain:
+        return f"{weighed}, which is more than the {case.harm_max:.4g} allowed"
+    return weighed
+
+
+def _views(state: Deciding, judged: Judgement) -> tuple[PremiseView, ...]:
+    place = {premise.name: i for i, premise in enumerate(state.case.premises)}
+    return tuple(
+        PremiseView(
+            name=premise.name,
+            subject=premise.subject,
+            attribute=premise.attribute,
+            remembered=premise.remembered,
+            is_critical=premise.name in place,
+            theta=premise.theta,
+            before=judged.before[place[premise.name]] if premise.name in place else premise.p,
+            after=judged.after[place[premise.name]] if premise.name in place else premise.p,
+        )
+        for premise in state.words.premises
+    )

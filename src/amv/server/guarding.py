@@ -1,0 +1,309 @@
+"""What each route of the gate does.
+
+A decision belongs to the namespace of its action.  A key that does not reach
+that namespace is told the same as if there were no such decision.
+"""
+
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from amv.errors import Conflict, InvalidInput, ItemNotFound
+from amv.guard import approval
+from amv.guard.actions import Action
+from amv.guard.decision import Decision
+from amv.guard.history import LISTED_MAX
+from amv.guard.ports import ApprovalRow, State
+from amv.guard.service import GuardService
+from amv.guard.state import NOT_FOUND
+from amv.server import wire_guard as wire
+from amv.server.access import Level
+from amv.server.api import PAGE_LIMIT, Call, Route
+
+_CURSOR = {"cursor": "Where an earlier page ended.", "limit": f"How many; {PAGE_LIMIT} if absent."}
+_STATE = {"state": "pending, approved, rejected or used; all if not given."}
+
+
+def _gate(call: Call) -> GuardService:
+    if call.guard is None:
+        raise Conflict("this gateway has no policy: name one with AMV_POLICY or serve --policy")
+    return call.guard
+
+
+def _action(call: Call, body: wire.DecideIn | wire.PermitIn) -> Action:
+    return Action(
+        tool=body.tool,
+        arguments=body.arguments,
+        namespace=call.one_namespace(body.namespace),
+        session=body.session,
+        principal=call.principal.key_id,
+    )
+
+
+def decide(call: Call) -> Struct:
+    """Decide about an action."""
+    body: wire.DecideIn = call.body
+    decision = _gate(call).decide(
+        _action(call, body), run_checks=body.run_checks, approval_id=body.approval_id
+    )
+    return decision_out(decision)
+
+
+def list_decisions(call: Call) -> Struct:
+    """List decisions, oldest first."""
+    gate, limit, cursor = _gate(call), _limit(call), call.query.get("cursor")
+    after = 0
+    if cursor is not None:
+        # The id of a decision, as the number of its record would count those of others.
+        if not _reaches(call, gate.get(cursor)):
+            raise ItemNotFound(f"no decision {cursor!r}")
+        after = gate.number_of(cursor)
+    page = gate.decisions(after=after, limit=limit, namespace=call.principal.prefix)
+    return wire.DecisionsOut(
+        decisions=[decision_out(decision) for _, decision in page],
+        cursor=page[-1][1].id if len(page) == limit else None,
+    )
+
+
+def _limit(call: Call) -> int:
+    text = call.query.get("limit", str(PAGE_LIMIT))
+    limit = int(text) if text.isascii() and text.isdecimal() and len(text) <= 9 else 0
+    if not 1 <= limit <= LISTED_MAX:
+        raise InvalidInput(f"limit must be a number from 1 to {LISTED_MAX}, got {text[:40]!r}")
+    return limit
+
+
+def get_decision(call: Call) -> Struct:
+    """Read a decision."""
+    return decision_out(_own(call))
+
+
+def _own(call: Call) -> Decision:
+    """Return the decision a request names, if its key reaches it."""
+    decision_id = call.path["id"]
+    decision = _gate(call).get(decision_id)
+    if not _reaches(call, decision):
+        raise ItemNotFound(f"no decision {decision_id!r}")
+    return decision
+
+
+def _reaches(call: Call, decision: Decision) -> bool:
+    prefix = call.principal.prefix
+    return decision.namespace[: len(prefix)] == prefix
+
+
+def give_evidence(call: Call) -> Struct:
+    """Tell what a verifier of the caller's own has read."""
+    body: wire.EvidenceIn = call.body
+    value = NOT_FOUND if body.not_found else body.value
+    return decision_out(
+        _gate(call).evidence(_own(call).id, body.verifier, value, approval_id=body.approval_id)
+    )
+
+
+def redeem_permit(call: Call) -> Struct:
+    """Reserve the one execution that a permit grants."""
+    body: wire.PermitIn = call.body
+    gate = _gate(call)
+    key = gate.redeem(body.permit, _action(call, body))
+    return wire.LedgerOut(decision_id=gate.decision_of_key(key), state=State.RESERVED.value)
+
+
+def settle_decision(call: Call) -> Struct:
+    """Note what became of an action that was reserved."""
+    body: wire.SettleIn = call.body
+    gate, decision = _gate(call), _own(call)
+    key = gate.key_of_decision(decision.id)
+    if body.outcome == State.DISPATCHED:
+        gate.dispatched(key)
+    else:
+        gate.settle(key, State(body.outcome))
+    return wire.LedgerOut(decision_id=decision.id, state=body.outcome)
+
+
+def list_approvals(call: Call) -> Struct:
+    """List requests to a person."""
+    gate, state = _gate(call), call.query.get("state")
+    if state is not None and state not in approval.STATES:
+        known = ", ".join(approval.STATES)
+        raise InvalidInput(f"state must be one of {known}, got {state[:40]!r}")
+    rows = gate.approvals.list(state)
+    return wire.ApprovalsOut(
+        approvals=[approval_out(row) for row in rows if _reaches(call, gate.get(row.decision_id))]
+    )
+
+
+def approve(call: Call) -> Struct:
+    """Let the action of a request go ahead, once."""
+    return _decided(call, is_approved=True)
+
+
+def reject(call: Call) -> Struct:
+    """Refuse a request."""
+    return _decided(call, is_approved=False)
+
+
+def _decided(call: Call, *, is_approved: bool) -> Struct:
+    gate, approval_id = _gate(call), call.path["id"]
+    row = gate.approvals.get(approval_id)
+    if not _reaches(call, gate.get(row.decision_id)):
+        raise ItemNotFound(f"no request for approval {approval_id!r}")
+    return approval_out(gate.approve(approval_id, by=call.body.by, approve=is_approved))
+
+
+def decision_out(decision: Decision) -> wire.DecisionOut:
+    """Return a decision as it goes over the wire."""
+    check, permit = decision.check, decision.permit
+    return wire.DecisionOut(
+        id=decision.id,
+        tool=decision.tool,
+        digest=decision.digest,
+        verdict=decision.verdict,  # type: ignore[arg-type]
+        code=decision.code,
+        reason=decision.reason,
+        mode=decision.mode,
+        namespace=decision.namespace,
+        risk=decision.risk,
+        harm=decision.harm,
+        expected_loss=decision.expected_loss,
+        premises=[
+            wire.PremiseOut(
+                name=premise.name,
+                subject=premise.subject,
+                attribute=premise.attribute,
+                remembered=premise.remembered,
+                is_critical=premise.is_critical,
+                theta=premise.theta,
+                before=premise.before,
+                after=premise.after,
+            )
+            for premise in decision.premises
+        ],
+        voi=decision.voi,
+        planner=decision.planner,
+        check=None
+        if check is None
+        else wire.CheckOut(
+            verifier=check.verifier,
+            arguments=check.arguments,
+            premises=list(check.premises),
+            cost=check.cost,
+            timeout_s=check.timeout_s,
+        ),
+        permit=None
+        if permit is None
+        else wire.PermitOut(
+            token=permit.token, digest=permit.digest, expires_at=_time(permit.expires_s)
+        ),
+        values=decision.values,
+        approval_id=decision.approval_id,
+    )
+
+
+def approval_out(row: ApprovalRow) -> wire.ApprovalOut:
+    """Return a request to a person as it goes over the wire."""
+    return wire.ApprovalOut(
+        id=row.approval_id,
+        decision_id=row.decision_id,
+        state=row.state,
+        created_at=_time(row.created_s),
+        expires_at=_time(row.expires_s),
+        decided_by=row.decided_by,
+    )
+
+
+def _time(moment_s: float) -> datetime:
+    return datetime.fromtimestamp(moment_s, UTC)
+
+
+_DECISION = "/v1/guard/decisions/{id}"
+_APPROVAL = "/v1/approvals/{id}"
+
+GUARD_ROUTES = (
+    Route(
+        method="POST",
+        path="/v1/guard/decide",
+        handler=decide,
+        gives=wire.DecisionOut,
+        level=Level.WRITE,
+        summary="Decide about an action",
+        takes=wire.DecideIn,
+        writes=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/guard/decisions",
+        handler=list_decisions,
+        gives=wire.DecisionsOut,
+        level=Level.READ,
+        summary="List decisions",
+        query=_CURSOR,
+    ),
+    Route(
+        method="GET",
+        path=_DECISION,
+        handler=get_decision,
+        gives=wire.DecisionOut,
+        level=Level.READ,
+        summary="Read a decision",
+    ),
+    Route(
+        method="POST",
+        path=f"{_DECISION}/evidence",
+        handler=give_evidence,
+        gives=wire.DecisionOut,
+        level=Level.WRITE,
+        summary="Give evidence",
+        takes=wire.EvidenceIn,
+        writes=True,
+    ),
+    Route(
+        method="POST",
+        path="/v1/guard/redeem",
+        handler=redeem_permit,
+        gives=wire.LedgerOut,
+        level=Level.WRITE,
+        summary="Redeem a permit",
+        takes=wire.PermitIn,
+        writes=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{_DECISION}/settle",
+        handler=settle_decision,
+        gives=wire.LedgerOut,
+        level=Level.WRITE,
+        summary="Settle an action",
+        takes=wire.SettleIn,
+        writes=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/approvals",
+        handler=list_approvals,
+        gives=wire.ApprovalsOut,
+        level=Level.READ,
+        summary="List requests for approval",
+        query=_STATE,
+    ),
+    Route(
+        method="POST",
+        path=f"{_APPROVAL}/approve",
+        handler=approve,
+        gives=wire.ApprovalOut,
+        level=Level.ADMIN,
+        summary="Approve a request",
+        takes=wire.ApprovalIn,
+        writes=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{_APPROVAL}/reject",
+        handler=reject,
+        gives=wire.ApprovalOut,
+        level=Level.ADMIN,
+        summary="Reject a request",
+        takes=wire.ApprovalIn,
+        writes=True,
+    ),
+)

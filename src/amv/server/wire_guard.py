@@ -1,0 +1,135 @@
+"""What goes over the wire of the gate; the rest is in `wire`."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import UNSET, UnsetType, field
+
+from amv.server.wire import Body, NamespaceIn, Result
+
+
+class DecideIn(Body):
+    """An action that is about to be done; *run_checks* false if the caller verifies itself."""
+
+    tool: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    namespace: NamespaceIn | UnsetType = UNSET
+    session: str = ""
+    run_checks: bool = True
+    approval_id: str | None = None
+
+
+class EvidenceIn(Body):
+    """What a verifier of the caller's own read; *not_found* if there is no such thing."""
+
+    verifier: str
+    value: Any = None
+    not_found: bool = False
+    approval_id: str | None = None
+
+
+class PermitIn(Body):
+    """A permit, and the action it is redeemed for."""
+
+    permit: str
+    tool: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    namespace: NamespaceIn | UnsetType = UNSET
+    session: str = ""
+
+
+class SettleIn(Body):
+    """What became of an action that was reserved."""
+
+    outcome: Literal["DISPATCHED", "SUCCEEDED", "FAILED", "UNKNOWN"]
+
+
+class ApprovalIn(Body):
+    """Who approves or rejects a request."""
+
+    by: str
+
+
+class PremiseOut(Result):
+    """A premise of a decision; *before* and *after* are P(violated)."""
+
+    name: str
+    subject: str
+    attribute: str
+    remembered: Any
+    is_critical: bool
+    theta: float
+    before: float
+    after: float
+
+
+class CheckOut(Result):
+    """A check to be made."""
+
+    verifier: str
+    arguments: dict[str, Any]
+    premises: list[str]
+    cost: float
+    timeout_s: float
+
+
+class PermitOut(Result):
+    """Leave to execute an action once; *token* is shown this once."""
+
+    token: str
+    digest: str
+    expires_at: datetime
+
+
+class DecisionOut(Result):
+    """What the gate answers about an action."""
+
+    id: str
+    tool: str
+    digest: str
+    verdict: Literal["PROCEED", "VERIFY", "REPAIR", "ABSTAIN"]
+    code: str
+    reason: str
+    mode: str
+    namespace: tuple[str, ...]
+    risk: float
+    harm: float
+    expected_loss: float
+    premises: list[PremiseOut]
+    voi: dict[str, float]
+    planner: str
+    check: CheckOut | None
+    permit: PermitOut | None
+    values: dict[str, Any]
+    approval_id: str
+
+
+class DecisionsOut(Result):
+    """Decisions, oldest first, and where the next page begins."""
+
+    decisions: list[DecisionOut]
+    cursor: str | None
+
+
+class LedgerOut(Result):
+    """How far an action has come that was granted."""
+
+    decision_id: str
+    state: str
+
+
+class ApprovalOut(Result):
+    """A request to a person."""
+
+    id: str
+    decision_id: str
+    state: str
+    created_at: datetime
+    expires_at: datetime
+    decided_by: str
+
+
+class ApprovalsOut(Result):
+    """Requests to a person, oldest first."""
+
+    approvals: list[ApprovalOut]

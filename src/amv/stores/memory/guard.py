@@ -1,0 +1,154 @@
+"""What the gate writes down, in the memory of one process."""
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from amv.errors import StoreError
+from amv.guard.ports import (
+    ApprovalRow,
+    GuardReader,
+    GuardWriter,
+    LedgerRow,
+    RecordRow,
+    State,
+    TextRow,
+)
+from amv.stores.memory.store import MemoryStore
+
+T = TypeVar("T")
+
+
+class _Tables:
+    """All rows; a transaction works on a copy."""
+
+    def __init__(self) -> None:
+        self.log: list[RecordRow] = []
+        self.rows: dict[str, LedgerRow] = {}
+        self.words: dict[str, TextRow] = {}
+        self.requests: dict[str, ApprovalRow] = {}
+
+    def copy(self) -> "_Tables":
+        tables = _Tables()
+        tables.log, tables.rows = list(self.log), dict(self.rows)
+        tables.words, tables.requests = dict(self.words), dict(self.requests)
+        return tables
+
+
+class _Writer:
+    """A transaction; each method is described in `ports.GuardWriter`."""
+
+    def __init__(self, tables: _Tables, store: MemoryStore) -> None:
+        self._tables = tables
+        self._store = store
+
+    def last_record(self) -> RecordRow | None:
+        return self._tables.log[-1] if self._tables.log else None
+
+    def records(
+        self,
+        *,
+        after: int = 0,
+        decision_id: str | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
+    ) -> list[RecordRow]:
+        found = [
+            row
+            for row in self._tables.log
+            if row.number > after
+            and decision_id in (None, row.decision_id)
+            and kind in (None, row.kind)
+        ]
+        return found[:limit]
+
+    def ledger(self, key: str) -> LedgerRow | None:
+        return self._tables.rows.get(key)
+
+    def ledger_of(self, decision_id: str) -> LedgerRow | None:
+        found = [row for row in self._tables.rows.values() if row.decision_id == decision_id]
+        return found[0] if found else None
+
+    def granted(self, permit_hash: str) -> LedgerRow | None:
+        found = [row for row in self._tables.rows.values() if row.permit_hash == permit_hash]
+        return found[0] if found else None
+
+    def in_state(self, state: State, before_s: float) -> list[LedgerRow]:
+        found = [
+            row
+            for row in self._tables.rows.values()
+            if row.state is state and row.changed_s < before_s
+        ]
+        return sorted(found, key=lambda row: (row.changed_s, row.key))
+
+    def text(self, decision_id: str) -> TextRow | None:
+        return self._tables.words.get(decision_id)
+
+    def approval(self, approval_id: str) -> ApprovalRow | None:
+        return self._tables.requests.get(approval_id)
+
+    def approvals(self, state: str | None = None) -> list[ApprovalRow]:
+        found = [row for row in self._tables.requests.values() if state in (None, row.state)]
+        return sorted(found, key=lambda row: (row.created_s, row.approval_id))
+
+    def append(self, row: RecordRow) -> None:
+        if row.number != len(self._tables.log) + 1:
+            raise StoreError(
+                f"the next record is number {len(self._tables.log) + 1}, got {row.number}"
+            )
+        self._tables.log.append(row)
+
+    def put_ledger(self, row: LedgerRow) -> None:
+        self._tables.rows[row.key] = row
+
+    def put_text(self, row: TextRow) -> None:
+        self._tables.words.pop(row.decision_id, None)
+        with self._store.read() as reader:
+            ns = reader.namespace(row.namespace)
+            are_there = ns is not None and all(
+                reader.rows_with_id(item_id, ns.ns_id) for item_id in row.item_ids
+            )
+        # What was forgotten while the decision was made would not be forgotten again.
+        if are_there or not row.item_ids:
+            self._tables.words[row.decision_id] = row._replace(
+                item_ids=tuple(sorted(set(row.item_ids)))
+            )
+
+    def put_approval(self, row: ApprovalRow) -> None:
+        self._tables.requests[row.approval_id] = row
+
+
+class MemoryGuardStore:
+    """A `GuardStore` beside a `MemoryStore`; words go when what they are about is deleted there."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._tables = _Tables()
+        self._secret = secrets.token_bytes(32)
+        self._lock = store.watch(self._forget)
+
+    @contextmanager
+    def read(self) -> Iterator[GuardReader]:
+        """Hold the lock, and so the state, for as long as the snapshot is open."""
+        with self._lock:
+            yield _Writer(self._tables, self._store)
+
+    def write(self, work: Callable[[GuardWriter], T]) -> T:
+        """Run *work*; undo all it did if it raises."""
+        with self._lock:
+            tables = self._tables.copy()
+            result = work(_Writer(tables, self._store))
+            self._tables = tables
+            return result
+
+    def _forget(self, namespace: tuple[str, ...], item_id: str | None) -> None:
+        self._tables.words = {
+            decision_id: row
+            for decision_id, row in self._tables.words.items()
+            if row.namespace != namespace or (item_id is not None and item_id not in row.item_ids)
+        }
+
+    def secret(self) -> bytes:
+        """Return the key of this store's hashes."""
+        return self._secret

@@ -1,0 +1,184 @@
+"""What the gate writes down, in the same file and transactions as the memory."""
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from amv.errors import StoreError
+from amv.guard.ports import (
+    ApprovalRow,
+    GuardReader,
+    GuardWriter,
+    LedgerRow,
+    RecordRow,
+    State,
+    TextRow,
+)
+from amv.stores.sqlite.rows import decoded, namespace_of_text, namespace_text
+from amv.stores.sqlite.store import SqliteStore
+
+T = TypeVar("T")
+
+SECRET_META = "guard_secret"
+
+_RECORDS = "SELECT number, decision_id, kind, before, hash, body FROM guard_record"
+_LEDGER = (
+    "SELECT key, digest, state, permit_hash, expires_s, decision_id, changed_s FROM guard_ledger"
+)
+_APPROVALS = """SELECT approval_id, decision_id, digest, state, created_s, expires_s, decided_by
+    FROM guard_approval"""
+
+# What was forgotten while the decision was made would not be forgotten again.
+_DROP_FORGOTTEN = """DELETE FROM guard_text WHERE decision_id = ? AND EXISTS (
+    SELECT 1 FROM guard_text_item t WHERE t.decision_id = ? AND NOT EXISTS (
+        SELECT 1 FROM namespace n JOIN item i ON i.ns_id = n.ns_id AND i.id = t.item_id
+        WHERE n.name = t.namespace))"""
+
+
+def _ledger_of(columns: tuple[Any, ...]) -> LedgerRow:
+    key, digest, state, *rest = columns
+    return LedgerRow(key, digest, State(state), *rest)
+
+
+class SqliteGuardReader:
+    """A snapshot; each method is described in `ports.GuardReader`."""
+
+    def __init__(self, execute: Callable[..., Any]) -> None:
+        self._execute = execute
+
+    def last_record(self) -> RecordRow | None:
+        found = self._execute(f"{_RECORDS} ORDER BY number DESC LIMIT 1").fetchone()
+        return None if found is None else RecordRow(*found)
+
+    def records(
+        self,
+        *,
+        after: int = 0,
+        decision_id: str | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
+    ) -> list[RecordRow]:
+        statement, params = f"{_RECORDS} WHERE number > ?", list[object]([after])
+        for column, wanted in (("decision_id", decision_id), ("kind", kind)):
+            if wanted is not None:
+                statement += f" AND {column} = ?"
+                params.append(wanted)
+        params.append(-1 if limit is None else limit)
+        found = self._execute(f"{statement} ORDER BY number LIMIT ?", params)
+        return decoded(lambda columns: RecordRow(*columns), found, "a record of the gate")
+
+    def ledger(self, key: str) -> LedgerRow | None:
+        return self._one(f"{_LEDGER} WHERE key = ?", key)
+
+    def ledger_of(self, decision_id: str) -> LedgerRow | None:
+        return self._one(f"{_LEDGER} WHERE decision_id = ?", decision_id)
+
+    def granted(self, permit_hash: str) -> LedgerRow | None:
+        return self._one(f"{_LEDGER} WHERE permit_hash = ?", permit_hash)
+
+    def _one(self, statement: str, name: str) -> LedgerRow | None:
+        found = decoded(_ledger_of, self._execute(statement, (name,)), "the ledger")
+        return found[0] if found else None
+
+    def in_state(self, state: State, before_s: float) -> list[LedgerRow]:
+        found = self._execute(
+            f"{_LEDGER} WHERE state = ? AND changed_s < ? ORDER BY changed_s, key",
+            (state.value, before_s),
+        )
+        return decoded(_ledger_of, found, "the ledger")
+
+    def text(self, decision_id: str) -> TextRow | None:
+        found = self._execute(
+            "SELECT namespace, body FROM guard_text WHERE decision_id = ?", (decision_id,)
+        ).fetchone()
+        if found is None:
+            return None
+        items = self._execute(
+            "SELECT item_id FROM guard_text_item WHERE decision_id = ? ORDER BY 1", (decision_id,)
+        )
+        return TextRow(
+            decision_id,
+            namespace_of_text(found[0]),
+            tuple(item_id for (item_id,) in items),
+            found[1],
+        )
+
+    def approval(self, approval_id: str) -> ApprovalRow | None:
+        found = self._execute(f"{_APPROVALS} WHERE approval_id = ?", (approval_id,)).fetchone()
+        return None if found is None else ApprovalRow(*found)
+
+    def approvals(self, state: str | None = None) -> list[ApprovalRow]:
+        order = "ORDER BY created_s, approval_id"
+        if state is None:
+            found = self._execute(f"{_APPROVALS} {order}")
+        else:
+            found = self._execute(f"{_APPROVALS} WHERE state = ? {order}", (state,))
+        return decoded(lambda columns: ApprovalRow(*columns), found, "a request for approval")
+
+
+class SqliteGuardWriter(SqliteGuardReader):
+    """A transaction; each method is described in `ports.GuardWriter`."""
+
+    def append(self, row: RecordRow) -> None:
+        last = self._execute("SELECT coalesce(max(number), 0) FROM guard_record").get
+        if row.number != last + 1:
+            raise StoreError(f"the next record is number {last + 1}, got {row.number}")
+        self._execute("INSERT INTO guard_record VALUES (?, ?, ?, ?, ?, ?)", tuple(row))
+
+    def put_ledger(self, row: LedgerRow) -> None:
+        values = tuple(row._replace(state=row.state.value))  # type: ignore[arg-type]
+        self._execute("INSERT OR REPLACE INTO guard_ledger VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+
+    def put_text(self, row: TextRow) -> None:
+        name = namespace_text(row.namespace)
+        self._execute("DELETE FROM guard_text WHERE decision_id = ?", (row.decision_id,))
+        self._execute("INSERT INTO guard_text VALUES (?, ?, ?)", (row.decision_id, name, row.body))
+        for item_id in set(row.item_ids):
+            self._execute(
+                "INSERT INTO guard_text_item VALUES (?, ?, ?)", (item_id, name, row.decision_id)
+            )
+        self._execute(_DROP_FORGOTTEN, (row.decision_id, row.decision_id))
+
+    def put_approval(self, row: ApprovalRow) -> None:
+        self._execute(
+            "INSERT OR REPLACE INTO guard_approval VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(row)
+        )
+
+
+class SqliteGuardStore:
+    """A `GuardStore` in the file of a `SqliteStore`."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self._secret: bytes | None = None
+
+    @contextmanager
+    def read(self) -> Iterator[GuardReader]:
+        """Open a snapshot."""
+        with self._store.read() as reader:
+            yield SqliteGuardReader(reader.execute)  # type: ignore[attr-defined]
+
+    def write(self, work: Callable[[GuardWriter], T]) -> T:
+        """Run *work* in a transaction; return its result once that is durable."""
+        return self._store.write(
+            lambda tx: work(SqliteGuardWriter(tx.execute))  # type: ignore[attr-defined]
+        )
+
+    def secret(self) -> bytes:
+        """Return the key of this store's hashes."""
+        if self._secret is None:
+            with self._store.read() as reader:
+                found = reader.meta(SECRET_META)
+            if found is None:
+
+                def work(tx: Any) -> str:
+                    known = tx.meta(SECRET_META)
+                    if known is None:
+                        known = secrets.token_hex(32)
+                        tx.set_meta(SECRET_META, known)
+                    return str(known)
+
+                found = self._store.write(work)
+            self._secret = bytes.fromhex(found)
+        return self._secret

@@ -1,0 +1,98 @@
+"""Asking one verifier, and reading the value out of its reply."""
+
+import asyncio
+import http.client
+import inspect
+import json
+import math
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from amv.checks import shown
+from amv.guard.state import NOT_FOUND
+
+REPLY_BYTES_MAX = 1 << 20
+
+_STEP = re.compile(r"\.([A-Za-z0-9_\-]+)|\[([0-9]+)\]")
+_FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class Unreadable(Exception):
+    """A reply that is no evidence; the message says why."""
+
+
+def called(function: Callable[..., Any], arguments: Mapping[str, Any]) -> object:
+    """Return what a function, plain or async, gives for *arguments*."""
+    reply = function(**arguments)
+    if inspect.isawaitable(reply):
+
+        async def awaited() -> object:
+            return await reply
+
+        return asyncio.run(awaited())
+    return reply
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A check asks the address the policy names, and no other."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(_NoRedirect)
+
+
+def fetched(url: str, arguments: Mapping[str, Any], timeout_s: float) -> object:
+    """Return the JSON that a GET of *url* answers; {name} in it stands for an argument.
+
+    404 and 410 mean that what was asked for is not there.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in arguments:
+            raise Unreadable(f"the address needs the argument {match[1]!r}")
+        return quote(str(arguments[match[1]]), safe="")
+
+    request = urllib.request.Request(_FIELD.sub(value, url), headers={"accept": "application/json"})
+    try:
+        with _opener.open(request, timeout=timeout_s) as reply:
+            data = reply.read(REPLY_BYTES_MAX + 1)
+            status, missing = reply.status, reply.length
+    except urllib.error.HTTPError as error:
+        if error.code in (404, 410):
+            return NOT_FOUND
+        raise Unreadable(f"the verifier answered {error.code}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise Unreadable(f"the verifier can't be reached: {error}") from error
+    if status != 200:
+        raise Unreadable(f"the verifier answered {status}")
+    if len(data) > REPLY_BYTES_MAX:
+        raise Unreadable(f"the reply is longer than {REPLY_BYTES_MAX} bytes")
+    if missing:
+        raise Unreadable(f"the reply is cut off: {missing} bytes of it are missing")
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise Unreadable(f"the reply is no JSON: {shown(data[:80])}") from error
+
+
+def read_at(path: str, reply: object) -> object:
+    """Return the value at a path such as $.status or $.items[0].price; raises Unreadable."""
+    if reply is NOT_FOUND:
+        return reply
+    value = reply
+    for name, number in _STEP.findall(path[1:]):
+        if name and isinstance(value, Mapping) and name in value:
+            value = value[name]
+        elif number and isinstance(value, list | tuple) and int(number) < len(value):
+            value = value[int(number)]
+        else:
+            raise Unreadable(f"the reply has nothing at {path}: {shown(reply)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Unreadable(f"the reply is not finite: {value}")
+    return value

@@ -1,0 +1,394 @@
+"""The ledger: at most one grant for each key, whatever order things happen in."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    invariant,
+    rule,
+)
+
+import amv
+from amv.guard.ports import State
+from amv.testing import FakeClock
+from tests.guard.gates import OWNER, cancel, opened, policy_of, remember
+
+EDGES = {
+    None: {State.APPROVED},
+    State.APPROVED: {State.APPROVED, State.RESERVED},
+    State.RESERVED: {State.DISPATCHED, State.FAILED},
+    State.DISPATCHED: {State.SUCCEEDED, State.FAILED, State.UNKNOWN},
+    State.UNKNOWN: {State.SUCCEEDED, State.FAILED},
+    State.SUCCEEDED: set(),
+    State.FAILED: {State.APPROVED},
+}
+"""From where to where the ledger says that an execution may go; None: it is not there."""
+
+ORDERS = ("W1", "W2")
+PERMIT_S = 60.0
+
+
+def ready(path: str = ":memory:", clock: FakeClock | None = None) -> amv.Guard:
+    """Return a gate that lets both orders be cancelled."""
+    guard = opened(path, clock=clock)
+    guard.verifier("order_status")(lambda order_id: "pending")
+    for order_id in ORDERS:
+        remember(guard, order_id=order_id)
+    return guard
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def guard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[amv.Guard]:
+    where = ":memory:" if request.param == "memory" else str(tmp_path / "amv.db")
+    with ready(where, FakeClock()) as guard:
+        yield guard
+
+
+def token_of(decision: amv.Decision) -> str:
+    """Return the permit that a decision must have given."""
+    assert decision.permit is not None, decision.says
+    return decision.permit.token
+
+
+class Ledger(RuleBasedStateMachine):
+    """The gate against a model: by key, the state, its digest and the permit that stands."""
+
+    path = ":memory:"
+    permits: Bundle[Any] = Bundle("permits")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.guard = ready(self.path, self.clock)
+        self.states: dict[str, State] = {}
+        self.standing: dict[str, tuple[str, str, float]] = {}
+        self.executing: dict[str, int] = {}
+        self.failed: dict[str, int] = {}
+
+    def teardown(self) -> None:
+        assert self.guard.replay() == []
+        self.guard.close()
+
+    def step(self, key: str, state: State) -> None:
+        assert state in EDGES[self.states.get(key)], (self.states.get(key), state)
+        self.states[key] = state
+        if state is State.FAILED:
+            self.failed[key] = self.failed.get(key, 0) + 1
+
+    @rule(target=permits, order=st.sampled_from(ORDERS), note=st.sampled_from([None, "a", "b"]))
+    def decide(self, order: str, note: str | None) -> Any:
+        """A key is granted if nothing was, if the permit was not used, or if the call failed."""
+        action = cancel(order) if note is None else cancel(order, note=note)
+        decision = self.guard.decide(action)
+        if self.states.get(order) not in (None, State.APPROVED, State.FAILED):
+            assert (decision.verdict, decision.code) == ("ABSTAIN", "granted_before")
+            assert decision.permit is None
+            return None
+        token = token_of(decision)
+        self.step(order, State.APPROVED)
+        self.standing[order] = (token, action.digest(), self.clock() + PERMIT_S)
+        return token, action, order
+
+    @rule(permit=permits, order=st.sampled_from(ORDERS), note=st.sampled_from([None, "a", "b"]))
+    def redeem(self, permit: Any, order: str, note: str | None) -> None:
+        """Only the permit that stands, for its very action, before it expires, and once."""
+        if permit is None:
+            return
+        token, _, key = permit
+        action = cancel(order) if note is None else cancel(order, note=note)
+        standing = self.standing.get(key, ("", "", 0.0))
+        is_good = (
+            standing[:2] == (token, action.digest())
+            and self.states[key] is State.APPROVED
+            and self.clock() < standing[2]
+        )
+        if not is_good:
+            with pytest.raises(amv.PermitRefused):
+                self.guard.redeem(token, action)
+            return
+        self.guard.redeem(token, action)
+        self.step(key, State.RESERVED)
+        self.executing[key] = self.executing.get(key, 0) + 1
+
+    @rule(permit=consumes(permits))
+    def redeem_as_granted(self, permit: Any) -> None:
+        """The ordinary case, so that it is not left to luck."""
+        if permit is not None:
+            action = permit[1]
+            note = action.arguments.get("note")
+            self.redeem(permit, action.arguments["order_id"], note)
+
+    def moved(self, order: str, state: State, move: Callable[[str], object]) -> None:
+        if order not in self.states:
+            return
+        decision_id = next(
+            decision.id
+            for _, decision in reversed(self.guard.decisions(limit=1000))
+            if decision.digest == self.standing[order][1] and self._granted(decision.id)
+        )
+        key = self.guard.key_of_decision(decision_id)
+        if state in EDGES[self.states[order]] - {State.APPROVED, State.RESERVED}:
+            move(key)
+            self.step(order, state)
+        else:
+            with pytest.raises(amv.Conflict):
+                move(key)
+
+    def _granted(self, decision_id: str) -> bool:
+        try:
+            self.guard.key_of_decision(decision_id)
+        except amv.ItemNotFound:
+            return False
+        return True
+
+    @rule(order=st.sampled_from(ORDERS))
+    def dispatched(self, order: str) -> None:
+        self.moved(order, State.DISPATCHED, self.guard.dispatched)
+
+    @rule(
+        order=st.sampled_from(ORDERS),
+        state=st.sampled_from([State.SUCCEEDED, State.FAILED, State.UNKNOWN]),
+    )
+    def settle(self, order: str, state: State) -> None:
+        self.moved(order, state, lambda key: self.guard.settle(key, state))
+
+    @rule(older_than_s=st.sampled_from([-1.0, 45.0]))
+    def reconcile(self, older_than_s: float) -> None:
+        """Everything dispatched before that is UNKNOWN now, and nothing else has moved."""
+        for key in self.guard.reconcile(older_than_s):
+            order = self._order_of(key)
+            self.step(order, State.UNKNOWN)
+        if older_than_s < 0:
+            assert State.DISPATCHED not in self.states.values()
+
+    def _order_of(self, key: str) -> str:
+        digest = self.guard.get(self.guard.decision_of_key(key)).digest
+        return next(order for order, row in self.standing.items() if row[1] == digest)
+
+    @rule(seconds=st.sampled_from([1.0, 30.0, PERMIT_S]))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @invariant()
+    def at_most_one_execution_may_have_had_an_effect(self) -> None:
+        """All others are known to have failed."""
+        for order, count in self.executing.items():
+            assert count - self.failed.get(order, 0) <= 1
+
+
+class LedgerInFile(Ledger):
+    """The same over SQLite."""
+
+    def __init__(self) -> None:
+        self.folder = TemporaryDirectory()
+        self.path = str(Path(self.folder.name) / "amv.db")
+        super().__init__()
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.folder.cleanup()
+
+
+TestLedgerInMemory = Ledger.TestCase
+TestLedgerInMemory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLedgerInFile = LedgerInFile.TestCase
+TestLedgerInFile.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+
+
+@pytest.mark.parametrize(
+    ("granted", "asked"),
+    [
+        ({"order_id": "W1", "note": 5}, {"order_id": "W1", "note": "5"}),
+        ({"order_id": "W1", "note": None}, {"order_id": "W1"}),
+        ({"order_id": "W1"}, {"order_id": "W1", "note": None}),
+        ({"order_id": "W1", "note": 1}, {"order_id": "W1", "note": True}),
+        ({"order_id": "W1", "note": "é"}, {"order_id": "W1", "note": "e\u0301"}),
+        ({"order_id": "W1"}, {"order_id": "W2"}),
+    ],
+)
+def test_a_permit_is_bound_to_the_very_arguments(
+    guard: amv.Guard, granted: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    def action(arguments: dict[str, Any]) -> amv.Action:
+        return amv.Action(tool="cancel_order", arguments=arguments, namespace=OWNER)
+
+    token = token_of(guard.decide(action(granted)))
+
+    with pytest.raises(amv.PermitRefused, match="for other arguments"):
+        guard.redeem(token, action(asked))
+    guard.redeem(token, action(granted))
+
+
+@pytest.mark.parametrize("field", ["tool", "namespace", "principal"])
+def test_a_permit_is_bound_to_tool_namespace_and_principal(guard: amv.Guard, field: str) -> None:
+    token = token_of(guard.decide(cancel()))
+    other = {"tool": "look", "namespace": ("bob",), "principal": "bob"}
+    fields = {"tool": "cancel_order", "namespace": OWNER, "principal": ""}
+    fields[field] = other[field]
+
+    with pytest.raises(amv.PermitRefused):
+        guard.redeem(token, amv.Action(arguments={"order_id": "W1"}, **fields))  # type: ignore[arg-type]
+
+
+def test_the_order_of_arguments_does_not_matter(guard: amv.Guard) -> None:
+    token = token_of(guard.decide(cancel(note="x")))
+    turned = amv.Action(
+        tool="cancel_order", arguments={"note": "x", "order_id": "W1"}, namespace=OWNER
+    )
+
+    guard.redeem(token, turned)
+
+
+@pytest.mark.parametrize("token", ["", "made up", "\ud800"])
+def test_a_permit_that_was_never_given_is_refused(guard: amv.Guard, token: str) -> None:
+    with pytest.raises(amv.PermitRefused, match="no such permit"):
+        guard.redeem(token, cancel())
+
+
+def test_a_permit_expires(guard: amv.Guard) -> None:
+    decision = guard.decide(cancel())
+    guard._clock.advance(PERMIT_S)  # type: ignore[attr-defined]
+
+    with pytest.raises(amv.PermitRefused, match="expired"):
+        guard.redeem(token_of(decision), cancel())
+    # A new decision gives a new permit.
+    guard.redeem(token_of(guard.decide(cancel())), cancel())
+
+
+def test_one_of_32_that_redeem_a_permit_wins(guard: amv.Guard) -> None:
+    token = token_of(guard.decide(cancel()))
+    start = threading.Barrier(32)
+
+    def redeem(_: int) -> bool:
+        start.wait()
+        try:
+            guard.redeem(token, cancel())
+        except amv.PermitRefused:
+            return False
+        return True
+
+    with ThreadPoolExecutor(32) as pool:
+        won = sum(pool.map(redeem, range(32)))
+
+    assert won == 1
+    assert guard.replay() == []
+
+
+def test_of_32_that_decide_about_one_key_at_most_one_executes(guard: amv.Guard) -> None:
+    """Each may be granted the key, in the place of the one before; one permit is redeemed."""
+    start = threading.Barrier(32)
+    executed: list[int] = []
+
+    def decide(number: int) -> None:
+        start.wait()
+        decision = guard.decide(cancel(note=number % 3))
+        if decision.permit is None:
+            return
+        try:
+            key = guard.redeem(decision.permit.token, cancel(note=number % 3))
+        except amv.PermitRefused:
+            return
+        guard.dispatched(key)
+        executed.append(number)
+
+    with ThreadPoolExecutor(32) as pool:
+        list(pool.map(decide, range(32)))
+
+    assert len(executed) == 1
+    assert guard.replay() == []
+
+
+def test_control_without_the_ledger_many_would_execute(guard: amv.Guard) -> None:
+    """Or the tests above would prove nothing: without a key in common all are granted."""
+    executed = 0
+    for number in range(8):
+        action = amv.Action(
+            tool="cancel_order",
+            arguments={"order_id": "W1"},
+            principal=str(number),
+            namespace=OWNER,
+        )
+        guard.redeem(token_of(guard.decide(action)), action)
+        executed += 1
+
+    assert executed == 8
+
+
+def test_what_is_reconciled_is_unknown_and_not_granted_again(guard: amv.Guard) -> None:
+    key = guard.redeem(token_of(guard.decide(cancel())), cancel())
+    guard.dispatched(key)
+    assert guard.reconcile(0.0) == []
+    guard._clock.advance(1.0)  # type: ignore[attr-defined]
+
+    assert guard.reconcile(0.5) == [key]
+    assert guard.reconcile(0.5) == []
+    again = guard.decide(cancel())
+    assert (again.code, again.permit) == ("granted_before", None)
+    assert "this very action before, which is UNKNOWN" in again.reason
+    assert "another action" in guard.decide(cancel(note="x")).reason
+    guard.settle(key, State.FAILED)
+    assert guard.decide(cancel()).verdict == "PROCEED"
+
+
+@pytest.mark.parametrize("state", ["APPROVED", "RESERVED", "DISPATCHED", "DONE", None, 3])
+def test_a_call_is_settled_as_what_became_of_it(guard: amv.Guard, state: Any) -> None:
+    key = guard.redeem(token_of(guard.decide(cancel())), cancel())
+    guard.dispatched(key)
+
+    with pytest.raises(amv.InvalidInput, match="SUCCEEDED, FAILED, UNKNOWN"):
+        guard.settle(key, state)
+    guard.settle(key, "SUCCEEDED")  # type: ignore[arg-type]
+
+
+def test_what_an_action_rested_on_counts_as_used(guard: amv.Guard) -> None:
+    key = guard.redeem(token_of(guard.decide(cancel())), cancel())
+    guard.dispatched(key)
+    guard.settle(key, State.SUCCEEDED)
+    guard.memory.flush()
+
+    counts = [item.contributed_count for item in guard.memory.list(namespace=OWNER).items]
+    assert sorted(counts)[-1] > 0
+
+
+def test_settling_passes_over_what_was_forgotten(guard: amv.Guard) -> None:
+    key = guard.redeem(token_of(guard.decide(cancel())), cancel())
+    guard.dispatched(key)
+    guard.memory.forget_namespace(OWNER)
+
+    guard.settle(key, State.SUCCEEDED)
+
+
+def test_keys_and_decisions_lead_to_each_other(guard: amv.Guard) -> None:
+    decision = guard.decide(cancel())
+    key = guard.key_of_decision(decision.id)
+
+    assert guard.decision_of_key(key) == decision.id
+    for absent in (guard.key_of_decision, guard.decision_of_key):
+        with pytest.raises(amv.ItemNotFound):
+            absent("absent")
+    for move in (guard.dispatched, lambda key: guard.settle(key, State.FAILED)):
+        with pytest.raises(amv.Conflict, match="no action was granted"):
+            move("absent")
+
+
+def test_without_a_key_each_action_is_its_own() -> None:
+    policy = policy_of()
+    rule_of = dict(policy["actions"]["cancel_order"])
+    del rule_of["idempotency"]
+    with opened(policy=policy_of(actions={"cancel_order": rule_of})) as guard:
+        guard.verifier("order_status")(lambda order_id: "pending")
+        remember(guard)
+        for note in ("a", "b"):
+            guard.redeem(token_of(guard.decide(cancel(note=note))), cancel(note=note))
+
+        assert guard.decide(cancel(note="a")).code == "granted_before"

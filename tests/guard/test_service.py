@@ -1,0 +1,266 @@
+"""The gate from claim to settlement, and what it can tell of that afterwards."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import amv
+from amv.guard.decision import plain
+from amv.guard.ports import State
+from amv.testing import FakeClock
+from tests.guard.gates import CANCEL, OWNER, cancel, opened, policy_of, remember
+
+DAY_S = 86_400.0
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def guard(clock: FakeClock) -> Iterator[amv.Guard]:
+    with opened(clock=clock) as guard:
+        yield guard
+
+
+def claims(guard: amv.Guard) -> list[Any]:
+    """Return the values that the memory holds to be true."""
+    items = guard.memory.list(namespace=OWNER).items
+    return [item.claim.value for item in items if item.claim is not None]
+
+
+def test_a_confirmed_claim_is_known_for_sure_from_then_on(
+    guard: amv.Guard, clock: FakeClock
+) -> None:
+    guard.verifier("order_status")(lambda order_id: "pending")
+    item_id = remember(guard)
+    clock.advance(DAY_S)
+
+    decision = guard.decide(cancel())
+
+    assert decision.verdict == "PROCEED"
+    assert decision.values == {"status": "pending"}
+    verified = guard.memory.get(item_id, namespace=OWNER).last_verified_at
+    assert verified is not None
+    assert verified.timestamp() == clock()
+    (view,) = decision.premises
+    assert view.after < view.before
+
+
+def test_a_refuted_claim_is_superseded_by_what_was_read(guard: amv.Guard) -> None:
+    guard.verifier("order_status")(lambda order_id: "shipped")
+    item_id = remember(guard)
+
+    decision = guard.decide(cancel())
+
+    assert decision.verdict == "REPAIR"
+    assert decision.values == {"status": "shipped"}
+    assert claims(guard) == ["shipped"]
+    assert guard.memory.get(item_id, namespace=OWNER).status == amv.Status.REFUTED
+    # What is known now needs no check to abstain from.
+    assert guard.decide(cancel()).verdict != "PROCEED"
+
+
+@pytest.mark.parametrize("reading", [amv.NOT_FOUND, ["shipped"]])
+def test_a_claim_that_nothing_takes_the_place_of_is_refuted(
+    guard: amv.Guard, reading: object
+) -> None:
+    guard.verifier("order_status")(lambda order_id: reading)
+    remember(guard)
+
+    assert guard.decide(cancel()).verdict in ("ABSTAIN", "REPAIR")
+    assert claims(guard) == []
+
+
+def test_a_claim_that_is_not_as_required_is_corrected_by_a_check(guard: amv.Guard) -> None:
+    """The memory says shipped, the world pending: that is what the action needs."""
+    guard.verifier("order_status")(lambda order_id: "pending")
+    remember(guard, "shipped")
+
+    decision = guard.decide(cancel())
+
+    assert claims(guard) == ["pending"]
+    assert decision.verdict in ("PROCEED", "ABSTAIN")
+
+
+def test_what_is_not_remembered_is_a_premise_that_nobody_verified(guard: amv.Guard) -> None:
+    decision = guard.decide(cancel("never heard of"))
+
+    (view,) = decision.premises
+    assert (view.remembered, view.before) == (None, 0.5)
+    assert decision.verdict == "ABSTAIN"
+    assert "is not remembered" in guard.explain(decision.id)
+
+
+def test_checks_are_asked_with_what_the_rule_names() -> None:
+    verifier = {"cost": 0.02, "args": {"id": "$order_id", "shop": "main", "note": "$note"}}
+    seen: list[dict[str, Any]] = []
+    with opened(policy=policy_of(verifiers={"order_status": verifier})) as guard:
+
+        @guard.verifier("order_status")
+        def order_status(**arguments: Any) -> str:
+            seen.append(arguments)
+            return "pending"
+
+        remember(guard)
+        decision = guard.decide(cancel(), run_checks=False)
+        guard.decide(cancel())
+
+    assert seen == [{"id": "W1", "shop": "main", "note": None}]
+    assert decision.check is not None
+    assert decision.check.arguments == seen[0]
+    assert (decision.check.cost, decision.check.premises) == (0.02, ("status",))
+
+
+def test_an_unbound_argument_is_a_premise_that_nobody_verified(guard: amv.Guard) -> None:
+    guard.verifier("order_status")(lambda order_id: "pending")
+    remember(guard)
+
+    decision = guard.decide(cancel(amount=5))
+
+    assert decision.verdict == "ABSTAIN"
+    assert "argument.amount" in [view.name for view in decision.premises]
+
+
+def test_a_premise_that_is_not_critical_is_told_and_not_weighed() -> None:
+    rule = {**CANCEL, "rests_on": {**CANCEL["rests_on"]}}
+    rule["rests_on"]["mood"] = {"claim": "order/{order_id}/mood", "wrong": 0.0}
+    with opened(policy=policy_of(actions={"cancel_order": rule})) as guard:
+        guard.verifier("order_status")(lambda order_id: "pending")
+        remember(guard)
+        decision = guard.decide(cancel())
+
+        assert decision.verdict == "PROCEED"
+        assert [view.is_critical for view in decision.premises] == [True, False]
+        assert "mood: order/W1/mood is not remembered, not critical" in guard.explain(decision.id)
+
+
+def test_a_screen_that_executing_would_break_is_told() -> None:
+    rule = {**CANCEL, "harm_max": 1e-6, "loss": {"wrong": 20.0, "abstain": 5.0}}
+    with opened(policy=policy_of(actions={"cancel_order": rule})) as guard:
+        guard.verifier("order_status")(lambda order_id: "pending")
+        remember(guard)
+        decision = guard.decide(cancel())
+
+    assert decision.verdict == "ABSTAIN"
+    assert "which is more than the 1e-06 allowed" in decision.reason
+
+
+def test_a_decision_is_told_from_its_first_record_to_its_last(guard: amv.Guard) -> None:
+    guard.verifier("order_status")(lambda order_id: "pending")
+    remember(guard)
+    decision = guard.decide(cancel())
+    assert decision.permit is not None
+    key = guard.redeem(decision.permit.token, cancel())
+    guard.dispatched(key)
+    guard.settle(key, State.SUCCEEDED)
+
+    told = guard.explain(decision.id).splitlines()
+
+    assert told[0] == "PROCEED: cancel_order"
+    assert "  check order_status: confirmed" in told
+    assert told[-4:] == [
+        "  then APPROVED",
+        "  then RESERVED",
+        "  then DISPATCHED",
+        "  then SUCCEEDED",
+    ]
+
+
+def test_decisions_are_listed_and_read_without_their_permits(guard: amv.Guard) -> None:
+    guard.verifier("order_status")(lambda order_id: "pending")
+    remember(guard)
+    made = [
+        guard.decide(cancel()),
+        guard.decide(amv.Action(tool="look")),
+        guard.decide(cancel("W9")),
+    ]
+
+    listed = guard.decisions()
+
+    assert [decision.id for _, decision in listed] == [decision.id for decision in made]
+    assert all(decision.permit is None for _, decision in listed)
+    assert guard.decided() == 3
+    assert guard.decisions(after=listed[0][0], limit=1) == listed[1:2]
+    assert guard.get(made[0].id) == listed[0][1]
+    assert guard.get(made[0].id).verdict == "PROCEED"
+    assert guard.get(made[1].id).code == "read_only"
+    with pytest.raises(amv.ItemNotFound, match="no decision"):
+        guard.get("absent")
+    assert plain(made[0])["permit"]["digest"] == made[0].digest
+
+
+def test_evidence_on_what_was_forgotten_is_refused(guard: amv.Guard) -> None:
+    """Nobody can tell any more what the decision was about."""
+    item_id = remember(guard)
+    decision = guard.decide(cancel(), run_checks=False)
+    guard.memory.forget(item_id)
+
+    with pytest.raises(amv.Conflict, match="rests on what was forgotten"):
+        guard.evidence(decision.id, "order_status", "pending")
+
+
+@pytest.mark.parametrize("value", [math.nan, object(), None, "", "\ud800"])
+def test_evidence_that_says_nothing_is_none(guard: amv.Guard, value: object) -> None:
+    remember(guard)
+    decision = guard.decide(cancel(), run_checks=False)
+
+    told = guard.evidence(decision.id, "order_status", value)
+
+    assert (told.verdict, told.code) == ("ABSTAIN", "unresolved")
+    assert guard.replay() == []
+
+
+def test_shadow_mode_decides_and_grants_nothing() -> None:
+    with opened(policy=policy_of(mode="shadow")) as guard:
+        guard.verifier("order_status")(lambda order_id: "pending")
+        remember(guard)
+
+        decision = guard.decide(cancel())
+
+        assert (decision.mode, decision.verdict, decision.permit) == ("shadow", "PROCEED", None)
+        assert guard.decided() == 1
+
+
+def test_a_namespace_sees_no_claim_of_another(guard: amv.Guard) -> None:
+    guard.verifier("order_status")(lambda order_id: None)
+    remember(guard)
+
+    decision = guard.decide(
+        amv.Action(tool="cancel_order", arguments={"order_id": "W1"}, namespace=("bob",))
+    )
+
+    assert decision.premises[0].remembered is None
+
+
+def test_no_check_is_made_twice_however_often_it_tells_nothing(guard: amv.Guard) -> None:
+    asked: list[str] = []
+    guard.verifier("order_status")(lambda order_id: asked.append(order_id))
+    remember(guard)
+    guard.decide(cancel())
+
+    assert asked == ["W1"]
+
+
+def test_alternatives_are_ranked_by_what_they_are_expected_to_lose(guard: amv.Guard) -> None:
+    """Without a check, a grant or a record; what nobody knows the loss of comes last."""
+    asked: list[str] = []
+    guard.verifier("order_status")(lambda order_id: asked.append(order_id))
+    remember(guard)
+    remember(guard, "shipped", "W2")
+    actions = [amv.Action(tool="unheard_of"), cancel("W2"), cancel(), amv.Action(tool="look")]
+
+    ranked = guard.rank(actions)
+
+    assert [decision.digest for decision in ranked] == [
+        action.digest() for action in (actions[3], actions[2], actions[1], actions[0])
+    ]
+    assert [decision.verdict for decision in ranked[:2]] == ["PROCEED", "VERIFY"]
+    assert ranked[1].check is not None
+    assert all(decision.permit is None and not decision.id for decision in ranked)
+    assert (asked, guard.decided()) == ([], 0)
+    with pytest.raises(amv.InvalidInput, match=r"need an amv\.Action"):
+        guard.rank(["look"])  # type: ignore[list-item]

@@ -1,0 +1,222 @@
+"""What the gate writes down: in SQLite, beside the memory; in the process, the same."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+import amv
+from amv.stores.memory import MemoryStore
+from amv.stores.memory.guard import MemoryGuardStore
+from amv.stores.sqlite import SqliteStore
+from amv.stores.sqlite.guard import SqliteGuardStore
+from amv.stores.sqlite.migrate import migrations
+from amv.testing.guard_contract import Both, ForgettingContract, ledger_row, populate
+from tests.guard.gates import OWNER, cancel, opened, policy_of, remember
+
+CANARY = "zqcanaryxj"
+
+
+class TestMemoryGuardStore(ForgettingContract):
+    @pytest.fixture
+    def both(self) -> Iterator[Both]:
+        with closing(MemoryStore()) as store:
+            yield Both(MemoryGuardStore(store), store)
+
+
+class TestSqliteGuardStore(ForgettingContract):
+    @pytest.fixture
+    def both(self, path: Path) -> Iterator[Both]:
+        with closing(SqliteStore.open(path)) as store:
+            yield Both(SqliteGuardStore(store), store)
+
+
+def test_everything_is_there_after_reopening(path: Path) -> None:
+    with closing(SqliteStore.open(path)) as store:
+        guard = SqliteGuardStore(store)
+        guard.write(populate)
+        secret = guard.secret()
+        with guard.read() as reader:
+            before = reader.records(), reader.ledger("k"), reader.text("d1"), reader.approvals()
+
+    with closing(SqliteStore.open(path)) as store:
+        guard = SqliteGuardStore(store)
+        with guard.read() as reader:
+            after = reader.records(), reader.ledger("k"), reader.text("d1"), reader.approvals()
+
+        assert after == before
+        assert guard.secret() == secret
+
+
+def test_two_gates_that_open_a_new_file_at_once_agree_on_the_secret(path: Path) -> None:
+    """The second finds in its transaction what the first has made meanwhile."""
+    with closing(SqliteStore.open(path)) as store, closing(SqliteStore.open(path)) as other:
+        one = SqliteGuardStore(store)
+        late = SqliteGuardStore(_Hasty(other, one))  # type: ignore[arg-type]
+
+        assert late.secret() == one.secret()
+
+
+class _Hasty:
+    """A store in which somebody else was faster, between a look and a write."""
+
+    def __init__(self, store: SqliteStore, faster: SqliteGuardStore) -> None:
+        self.read = store.read
+        self._store = store
+        self._faster = faster
+
+    def write(self, work: object) -> object:
+        self._faster.secret()
+        return self._store.write(work)  # type: ignore[arg-type]
+
+
+def test_a_file_of_the_first_version_keeps_everything(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening it adds the gate's tables, and changes nothing else."""
+    first = migrations()[1]
+    with monkeypatch.context() as patch:
+        patch.setattr("amv.stores.sqlite.migrate.migrations", lambda: {1: first})
+        with amv.Memory.open(str(path), embedder="hashing:64") as memory:
+            for number in range(30):
+                memory.add(f"number {number}", namespace=OWNER, id=f"item{number}")
+            before = list(memory.export_items(vectors=True))
+    with closing(apsw.Connection(str(path))) as connection:
+        assert connection.execute("PRAGMA user_version").get == 1
+
+    with opened(str(path)) as guard:
+        assert list(guard.memory.export_items(vectors=True)) == before
+        assert guard.memory.check() == []
+        remember(guard)
+        guard.decide(cancel())
+        assert guard.replay() == []
+    with closing(apsw.Connection(str(path))) as connection:
+        assert connection.execute("PRAGMA user_version").get == len(migrations())
+
+
+def test_a_state_that_is_none_is_reported_as_damage(path: Path) -> None:
+    """Neither passed on nor taken for a grant."""
+    with closing(SqliteStore.open(path)) as store:
+        guard = SqliteGuardStore(store)
+        guard.write(lambda tx: tx.put_ledger(ledger_row()))
+        store.write(lambda tx: tx.execute("UPDATE guard_ledger SET state = 'GRANTED'"))  # type: ignore[attr-defined]
+
+        with guard.read() as reader, pytest.raises(amv.StoreError, match="the ledger is damaged"):
+            reader.ledger("k")
+
+
+def test_two_processes_share_one_ledger(path: Path) -> None:
+    """What another process was granted is not granted here, and its records chain with ours."""
+    code = (
+        "from tests.guard.gates import *\n"
+        f"with opened({str(path)!r}) as guard:\n"
+        "    guard.verifier('order_status')(lambda order_id: 'pending')\n"
+        "    for order_id in ('W1', 'W2'):\n"
+        "        remember(guard, order_id=order_id)\n"
+        "    decision = guard.decide(cancel())\n"
+        "    key = guard.redeem(decision.permit.token, cancel())\n"
+        "    guard.dispatched(key)\n"
+    )
+    with opened(str(path)) as guard:
+        guard.verifier("order_status")(lambda order_id: "pending")
+        subprocess.run([sys.executable, "-c", code], check=True)
+
+        assert guard.decide(cancel()).code == "granted_before"
+        assert guard.decide(cancel("W2")).verdict == "PROCEED"
+        assert guard.replay() == []
+
+
+@pytest.mark.parametrize("forgets", ["item", "found", "many", "namespace"])
+@pytest.mark.parametrize("is_file", [True, False])
+def test_no_word_of_a_decision_outlives_what_it_is_about(
+    path: Path, forgets: str, is_file: bool
+) -> None:
+    """Its numbers do: a replay needs no words, and the chain of records stays whole.
+
+    The words are the value remembered, the value read, an argument, and what a
+    check that went wrong has said.
+    """
+    policy = policy_of(
+        verifiers={
+            "order_status": {"cost": 0.02, "args": {"order_id": "$order_id"}},
+            "broken": {"cost": 0.01},
+        }
+    )
+    policy["actions"]["cancel_order"] = {
+        **policy["actions"]["cancel_order"],
+        "rests_on": {
+            "status": {
+                "claim": "order/{order_id}/status",
+                "verify_with": ["broken", "order_status"],
+            }
+        },
+    }
+    guard = opened(str(path) if is_file else ":memory:", policy)
+
+    @guard.verifier("broken")
+    def broken(**arguments: str) -> str:
+        raise ValueError(f"{CANARY}3")
+
+    guard.verifier("order_status")(lambda order_id: f"{CANARY}2")
+    item_id = remember(guard, f"{CANARY}0")
+    decision = guard.decide(cancel(note=f"{CANARY}1"))
+    assert decision.verdict == "REPAIR"
+    words = guard.explain(decision.id)
+    assert f"{CANARY}0" in words
+    assert f"{CANARY}3" in words
+    (found,) = [i.id for i in guard.memory.list(namespace=OWNER).items]
+
+    if forgets == "item":
+        guard.memory.forget(item_id)
+    elif forgets == "found":
+        guard.memory.forget(found)
+    elif forgets == "many":
+        guard.memory.forget_many([item_id, found], namespace=OWNER)
+    else:
+        guard.memory.forget_namespace(OWNER)
+
+    assert CANARY not in guard.explain(decision.id)
+    assert "were forgotten" in guard.explain(decision.id)
+    assert guard.get(decision.id).values == {}
+    assert guard.replay() == []
+    if is_file and forgets in ("many", "namespace"):
+        names = [str(file) for file in path.parent.iterdir()]
+        stored = subprocess.run(["cat", *names], capture_output=True, check=True).stdout
+        assert len(stored) > 10_000
+        assert CANARY.encode() not in stored
+    guard.close()
+
+
+def test_control_the_words_of_a_decision_are_in_the_file_until_then(path: Path) -> None:
+    """Or the search for their bytes would prove nothing."""
+    with opened(str(path)) as guard:
+        remember(guard)
+        guard.decide(cancel(note=CANARY))
+        names = [str(file) for file in path.parent.iterdir()]
+
+        stored = subprocess.run(["cat", *names], capture_output=True, check=True).stdout
+        assert CANARY.encode() in stored
+
+
+def test_what_is_forgotten_while_a_check_runs_is_not_written_down(path: Path) -> None:
+    with opened(str(path)) as guard:
+        item_id = remember(guard, CANARY)
+
+        @guard.verifier("order_status")
+        def order_status(order_id: str) -> str:
+            _forget_elsewhere(path, item_id)
+            return "pending"
+
+        decision = guard.decide(cancel())
+
+        assert CANARY not in guard.explain(decision.id)
+        assert guard.replay() == []
+
+
+def _forget_elsewhere(path: Path, item_id: str) -> None:
+    code = f"import amv\nwith amv.Memory.open({str(path)!r}) as m: m.forget({item_id!r})"
+    subprocess.run([sys.executable, "-c", code], check=True)

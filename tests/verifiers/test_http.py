@@ -1,0 +1,183 @@
+"""Verifiers over HTTP, on a real socket: each reply that a check must not take for support."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
+from typing import Any
+
+import pytest
+
+import amv
+from amv.guard.policy import VerifierRule
+from amv.guard.ports import Finding
+from amv.verifiers import Verifiers
+from amv.verifiers.reading import REPLY_BYTES_MAX
+from tests.guard.gates import CANCEL, cancel, opened, policy_of, remember
+
+RUNS = 20
+"""Of each fault, with the real verifiers; thousands with fakes are in tests/guard."""
+
+PENDING = json.dumps({"status": "pending"}).encode()
+
+Reply = tuple[int, dict[str, str], bytes]
+
+REPLIES: dict[str, Reply] = {
+    "HTTP 500": (500, {}, PENDING),
+    "HTTP 503": (503, {}, PENDING),
+    "HTTP 401": (401, {}, PENDING),
+    "HTTP 202": (202, {}, PENDING),
+    "redirect 301": (301, {"location": "/healthy/x"}, PENDING),
+    "redirect 307": (307, {"location": "/healthy/x"}, PENDING),
+    "empty": (200, {}, b""),
+    "no content": (204, {}, b""),
+    "truncated": (200, {}, PENDING[:-1]),
+    "cut off": (200, {"content-length": "1000"}, PENDING),
+    "wrong type": (200, {}, b'{"status": 5}'),
+    "a list": (200, {}, b'["pending"]'),
+    "null": (200, {}, b'{"status": null}'),
+    "NaN": (200, {}, b'{"status": NaN}'),
+    "infinite": (200, {}, b'{"status": Infinity}'),
+    "minus infinite": (200, {}, b'{"status": -1e999}'),
+    "no JSON": (200, {}, b"<html>pending</html>"),
+    "no text": (200, {}, b"\xff\xfe\x00"),
+    "deep": (200, {}, b"[" * 100_000),
+    "a long number": (200, {}, b'{"status": ' + b"9" * 5000 + b"}"),
+    "too long": (200, {}, b'{"status": "pending", "x": "' + b"x" * REPLY_BYTES_MAX + b'"}'),
+    "not there": (404, {}, b""),
+    "gone": (410, {}, b""),
+    "hung": (0, {}, b""),
+    "late": (0, {}, PENDING),
+    "reset": (-1, {}, b""),
+    "drip": (-2, {}, b""),
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers by the first part of the path."""
+
+    asked: list[str]
+    over: threading.Event
+
+    def do_GET(self) -> None:
+        fault = self.path.split("/")[1].replace("%20", " ")
+        self.asked.append(self.path)
+        status, headers, body = REPLIES.get(fault, (200, {}, PENDING))
+        if status == -1:
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return
+        if status == 0:
+            self.over.wait(1.0 if body else 20.0)
+        if status == -2:
+            self._drip()
+            return
+        self.send_response(status or 200)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _drip(self) -> None:
+        """Send a byte now and then, so that no single wait for one is too long."""
+        self.send_response(200)
+        self.end_headers()
+        for byte in PENDING:
+            if self.over.wait(0.05):
+                return
+            self.wfile.write(bytes([byte]))
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+class Server(ThreadingHTTPServer):
+    """A server whose clients may hang up."""
+
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        """Say nothing: a client that waits no longer is what is tested."""
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[tuple[str, list[str]]]:
+    """Give the address of a server, and the list of what it is asked for."""
+    Handler.asked, Handler.over = [], threading.Event()
+    with Server(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", Handler.asked
+        Handler.over.set()
+        server.shutdown()
+        thread.join()
+
+
+def gate(url: str, timeout_s: float) -> amv.Guard:
+    """Return a gate whose only verifier is at *url*."""
+    rule = {"url": url, "read": "$.status", "cost": 0.02, "timeout_s": timeout_s}
+    actions = {"cancel_order": {**CANCEL, "loss": {"wrong": 120.0, "abstain": 5.0}}}
+    return opened(policy=policy_of(verifiers={"order_status": rule}, actions=actions))
+
+
+@pytest.mark.parametrize("fault", REPLIES)
+def test_no_faulty_reply_lets_an_action_proceed(
+    world: tuple[str, list[str]], fault: str, record_property: Callable[[str, object], None]
+) -> None:
+    base, asked = world
+    before, random = len(asked), Random(fault)
+    is_slow = fault in ("hung", "late", "drip")
+    count = 3 if is_slow else RUNS
+    with gate(
+        f"{base}/{fault.replace(' ', '%20')}/{{order_id}}", 0.1 if is_slow else 20.0
+    ) as guard:
+        for number in range(count):
+            trust = random.uniform(0.8, 1.0)
+            remember(guard, order_id=number, source_trust=trust)
+            start_s = time.monotonic()
+
+            decision = guard.decide(cancel(number))
+
+            assert decision.verdict == "ABSTAIN", decision.says
+            assert decision.permit is None
+            assert time.monotonic() - start_s < 15.0
+        assert guard.replay() == []
+    record_property("faults_injected", len(asked) - before)
+    # Each was asked once, and no redirect was followed.
+    assert len(asked) - before == count
+
+
+def test_control_a_healthy_reply_lets_each_proceed(world: tuple[str, list[str]]) -> None:
+    with gate(f"{world[0]}/healthy/{{order_id}}", 20.0) as guard:
+        for number in range(RUNS):
+            remember(guard, order_id=number)
+            assert guard.decide(cancel(number)).verdict == "PROCEED"
+
+
+def test_nobody_listening_is_no_evidence() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/x"
+
+        finding = Verifiers().run("v", VerifierRule(url=url, timeout_s=20.0), {}, worth=1.0)
+
+    assert "can't be reached" in finding.problem
+
+
+def test_arguments_are_escaped_in_the_address(world: tuple[str, list[str]]) -> None:
+    """No argument leads to another address than the policy names."""
+    base, asked = world
+    rule = VerifierRule(url=f"{base}/healthy/{{a}}?b={{b}}", read="$.status", timeout_s=20.0)
+    arguments = {"a": "../x?y#z/é", "b": "1&c=2"}
+
+    assert Verifiers().run("v", rule, arguments, worth=1.0) == Finding("pending")
+    assert asked[-1] == "/healthy/..%2Fx%3Fy%23z%2F%C3%A9?b=1%26c%3D2"
+    assert "needs the argument 'b'" in Verifiers().run("v", rule, {"a": "x"}, worth=1.0).problem
+
+
+def test_what_is_not_there_refutes(world: tuple[str, list[str]]) -> None:
+    rule = VerifierRule(url=f"{world[0]}/gone/x", timeout_s=20.0)
+
+    assert Verifiers().run("v", rule, {}, worth=1.0) == Finding(amv.NOT_FOUND)
