@@ -309,3 +309,46 @@ def test_a_policy_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         load_policy(tmp_path / "absent.yaml")
     with pytest.raises(amv.InvalidInput, match="a path or a mapping"):
         load_policy(5)  # type: ignore[arg-type]
+
+
+def test_5_and_its_text_are_one_order_and_granted_once(guard: amv.Guard, shop: Shop) -> None:
+    """Both fill the claim's template alike, so the effect would come twice."""
+    remember(guard, order_id=5)
+    cancel = guard.action("cancel_order")(shop.cancel)
+    cancel(5)  # type: ignore[arg-type]
+
+    with pytest.raises(amv.ActionAbstained) as refused:
+        cancel("5")
+    assert refused.value.decision.code == "granted_before"
+    assert len(shop.cancelled) == 1
+
+
+def test_what_does_not_act_when_it_is_called_can_not_be_guarded(guard: amv.Guard) -> None:
+    """Its call returns before its body has run: what became of it could not be told."""
+
+    def yields(order_id: str) -> Iterator[str]:
+        yield order_id
+
+    async def yields_later(order_id: str) -> Any:
+        yield order_id
+
+    class Later:
+        async def __call__(self, order_id: str) -> None: ...
+
+    for function in (yields, yields_later, Later()):
+        with pytest.raises(amv.InvalidInput, match="must be a function, plain or async"):
+            guard.action("cancel_order")(function)
+
+
+@pytest.mark.parametrize("value", ["x" * 5000, "a\0b"])
+def test_a_reading_that_no_claim_can_hold_refutes_the_one_that_is_there(
+    guard: amv.Guard, shop: Shop, value: str
+) -> None:
+    shop.status = value
+
+    decision = guard.decide(amv.Action("cancel_order", {"order_id": "W1"}, namespace=OWNER))
+
+    assert decision.verdict == "REPAIR"
+    assert guard.decided() == 1
+    assert guard.memory.find_claim(OWNER, "order/W1", "status") is None
+    assert guard.replay() == []

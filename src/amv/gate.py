@@ -83,10 +83,14 @@ class MemoryClaims:
         self._memory.confirm(item_id, namespace=namespace)
 
     def refute(self, namespace: tuple[str, ...], item_id: str, value: object) -> str:
-        """Note that a check found another value; return the id of the item that says so."""
-        is_plain = isinstance(value, str | int | float | bool)
-        found = value if is_plain else None
-        return self._memory.refute(item_id, found, namespace=namespace).id  # type: ignore[arg-type]
+        """Note that a check found another value; return the id of the item that says so.
+
+        A value that no claim can hold refutes the item, and nothing takes its place.
+        """
+        if isinstance(value, str | int | float | bool):
+            with suppress(InvalidInput):
+                return self._memory.refute(item_id, value, namespace=namespace).id
+        return self._memory.refute(item_id, namespace=namespace).id
 
     def used(self, namespace: tuple[str, ...], item_ids: Sequence[str]) -> None:
         """Note that an action rested on items."""
@@ -201,6 +205,12 @@ class Guard(GuardService):
             self._policy = _with_rule(self._policy, "actions", name, rule)
 
         def wrap(function: F) -> F:
+            if not inspect.isroutine(function) or _yields(function):
+                # Its call returns before its body has run, so that nothing could be settled.
+                raise InvalidInput(
+                    f"{name!r} must be a function, plain or async, that does the action when it "
+                    f"is called, got {shown(function)}"
+                )
             signature = inspect.signature(function)
 
             @contextmanager
@@ -286,6 +296,10 @@ class Guard(GuardService):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _yields(function: Callable[..., Any]) -> bool:
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _guard_store(memory: MemoryService) -> GuardStore:

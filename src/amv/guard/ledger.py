@@ -37,12 +37,19 @@ def hashed(token: str) -> str:
 
 
 def key_of(tool: str, digest: str, words: Words, rule: ActionRule) -> str:
-    """Return the idempotency key of an action: its digest, unless the rule names arguments."""
+    """Return the idempotency key of an action: its digest, unless the rule names arguments.
+
+    There 5 and "5" are one key, as they are one claim: both fill a template alike.
+    """
     if rule.idempotency is None:
         return digest
-    own = {name: words.arguments.get(name) for name in rule.idempotency.key}
+    own = {name: _as_filled(words.arguments.get(name)) for name in rule.idempotency.key}
     parts = [tool, list(words.namespace), words.principal, own]
     return sha256(canonical(parts, "an idempotency key")).hexdigest()
+
+
+def _as_filled(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def approve(tx: GuardWriter, key: str, permit: Permit, decision_id: str, now_s: float) -> str:
