@@ -7,18 +7,17 @@ applied to an old run.
 """
 
 import statistics
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.store_rows import Row, read
+from bench.report_command import pipes, report_command
+from bench.store_rows import Row
 
 BATCHED_PER_S = 5_000
 ONE_BY_ONE_PER_S = 300
@@ -291,39 +290,20 @@ def markdown(rows: Sequence[Row]) -> str:
     """Return the tables as Markdown."""
     sizes = sizes_of(rows)
     head = ["figure", "generator", "target", *(f"{size:,}" for size in sizes), ""]
-    out = [_pipes(head), _pipes(["---"] * len(head))]
+    out = [pipes(head), pipes(["---"] * len(head))]
     for line in lines(rows):
         cells = [line.cells.get(size, Cell("")).text for size in sizes]
-        out.append(_pipes([line.figure, line.generator, line.target, *cells, _MARKS[line.passed]]))
+        out.append(pipes([line.figure, line.generator, line.target, *cells, _MARKS[line.passed]]))
     if budgets := curve(rows):
         head = ["warm + cold budget", "generator", "probes", *(f"{size:,}" for size in sizes)]
-        out += ["", _pipes(head), _pipes(["---"] * len(head))]
+        out += ["", pipes(head), pipes(["---"] * len(head))]
         for line in budgets:
             cells = [line.cells.get(size, Cell("")).text for size in sizes]
-            out.append(_pipes([line.figure, line.generator, line.target, *cells]))
+            out.append(pipes([line.figure, line.generator, line.target, *cells]))
     return "\n".join([*out, "", f"Measured: {about(rows)}."])
 
 
-def _pipes(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def main(
-    file: Annotated[Path, typer.Argument(help="The raw rows.")],
-    run: Annotated[
-        str | None, typer.Option(metavar="ID", help="Which run; the last one if not given.")
-    ] = None,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print it as Markdown.")] = False,
-) -> None:
-    """Print the table of a run."""
-    rows = read(file, run)
-    if not rows:
-        raise typer.BadParameter(f"no rows of {'any run' if run is None else run} in {file}")
-    if as_markdown:
-        typer.echo(markdown(rows))
-    else:
-        show(rows, Console(width=None if sys.stdout.isatty() else WIDTH))
-
+main = report_command(markdown, show, WIDTH)
 
 if __name__ == "__main__":
     typer.run(main)

@@ -3,19 +3,17 @@
 python -m bench.rivals.report FILE [--run ID] [--markdown]
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from bench.report_command import pipes, report_command
 from bench.rivals.protocol import ALL, OWNER
-from bench.store_rows import Row, read
+from bench.store_rows import Row
 
 WIDTH = 180
 """Of the tables where there is no terminal that has one."""
@@ -229,34 +227,15 @@ def markdown(rows: Sequence[Row]) -> str:
     """Return the tables as Markdown."""
     out: list[str] = []
     for group in groups(rows):
-        out += [f"**{group.title}**", "", _pipes(HEADINGS), _pipes(["---"] * len(HEADINGS))]
+        out += [f"**{group.title}**", "", pipes(HEADINGS), pipes(["---"] * len(HEADINGS))]
         for cells in group.rows():
-            out.append(_pipes([*cells, *[""] * (len(HEADINGS) - len(cells))]))
+            out.append(pipes([*cells, *[""] * (len(HEADINGS) - len(cells))]))
         out += ["", *(f"{reason}.\n" for reason in group.reasons())]
     out += [f"- {line}." for line in verdicts(rows)]
     return "\n".join([*out, "", f"Measured: {about(rows)}."])
 
 
-def _pipes(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
-
-
-def main(
-    file: Annotated[Path, typer.Argument(help="The raw rows.")],
-    run: Annotated[
-        str | None, typer.Option(metavar="ID", help="Which run; the last one if not given.")
-    ] = None,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print it as Markdown.")] = False,
-) -> None:
-    """Print the tables of a run."""
-    rows = read(file, run)
-    if not rows:
-        raise typer.BadParameter(f"no rows of {'any run' if run is None else run} in {file}")
-    if as_markdown:
-        typer.echo(markdown(rows))
-    else:
-        show(rows, Console(width=None if sys.stdout.isatty() else WIDTH))
-
+main = report_command(markdown, show, WIDTH)
 
 if __name__ == "__main__":
     typer.run(main)

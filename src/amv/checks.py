@@ -1,4 +1,4 @@
-"""Checks that every part of the memory shares, and how an error shows what came.
+"""Checks that memory and gate share, and how an error shows what came.
 
 A settings object says in its annotations what each field holds; `check_fields`
 holds it to that, so that what is compared, added and stored later is known to

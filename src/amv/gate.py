@@ -9,13 +9,13 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 import yaml
 
 from amv.checks import shown
+from amv.closing import Closing
 from amv.config import Settings
 from amv.errors import (
     ActionAbstained,
@@ -97,7 +97,7 @@ class MemoryClaims:
         self._memory.reinforce(item_ids, contributed=True, namespace=namespace)
 
 
-class Guard(GuardService):
+class Guard(GuardService, Closing):
     """The gate before the actions of an agent, over one memory and one policy.
 
     Use it as a context manager, or call `close`.
@@ -285,17 +285,6 @@ class Guard(GuardService):
         """Close the memory, if it was opened with the gate."""
         if self._owns_memory:
             self.memory.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _yields(function: Callable[..., Any]) -> bool:

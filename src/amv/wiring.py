@@ -9,11 +9,11 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Self
 
 from amv import embedders
 from amv.checks import shown
+from amv.closing import Closing
 from amv.config import Settings
 from amv.errors import AmvError, ConfigError, InvalidInput, StoreUnavailable
 from amv.memory.intake import Request
@@ -34,7 +34,7 @@ COLLECTED_BELOW = 256
 _log = logging.getLogger("amv")
 
 
-class Memory(MemoryService):
+class Memory(MemoryService, Closing):
     """A memory in one file, or in this process only.
 
     Use it as a context manager, or call `close`.
@@ -91,17 +91,6 @@ class Memory(MemoryService):
             self._upkeep.stop()
             self._upkeep = None
         super().close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 @contextmanager

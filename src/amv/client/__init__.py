@@ -14,8 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy as np
 from amv.checks import several
 from amv.client.guarding import GuardClient
 from amv.client.sending import LOCAL, Refused, Sender
+from amv.closing import Closing
 from amv.errors import InvalidInput
 from amv.memory.filters import check_metadata
 from amv.memory.item import (
@@ -52,7 +52,7 @@ from amv.server import wire
 __all__ = ["Client", "Refused"]
 
 
-class Client(GuardClient):
+class Client(GuardClient, Closing):
     """A memory behind a gateway, and its gate.
 
     Safe for use by several threads; close it when done.
@@ -73,17 +73,6 @@ class Client(GuardClient):
     def close(self) -> None:
         """Close all connections."""
         self._sender.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # Adding and changing
 

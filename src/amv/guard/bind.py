@@ -18,7 +18,7 @@ from amv.guard.actions import Action, equal
 from amv.guard.judge import Case, CaseCause, CaseCheck, CasePremise
 from amv.guard.policy import ActionRule, Policy, PremiseRule, claim_fields
 from amv.guard.ports import Claims, Remembered
-from amv.guard.prior import P_MAX, P_MIN, UNKNOWN, Features, clipped
+from amv.guard.prior import UNKNOWN, Features, clipped
 
 Prior = Callable[[Features, str], float]
 """How likely a claim of a kind is wrong; see `amv.guard.prior`."""
@@ -190,7 +190,7 @@ def case_of(premises: list[Premise], rule: ActionRule, policy: Policy, planner: 
         premises=tuple(
             CasePremise(
                 name=premise.name,
-                p=min(P_MAX, max(P_MIN, premise.p)),
+                p=clipped(premise.p),
                 theta=premise.theta,
                 age_h=premise.age_h,
                 rests_on=tuple(place[b] for b in premise.rests_on),

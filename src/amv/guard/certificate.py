@@ -149,13 +149,20 @@ def certified(
         if binomial_tail(trial.harmed, trial.executed, epsilon) > delta:
             break
         best = trial
+    most = max((trial.executed for trial in found), default=0)
+    why = (
+        f"at most {most} actions go ahead, and a bound needs {needed} of them"
+        if most < needed
+        else "too many of those that go ahead under the strictest threshold harm"
+    )
+    return _certificate(best, epsilon, delta, instances, why)
+
+
+def _certificate(
+    best: Trial | None, epsilon: float, delta: float, instances: int, why: str
+) -> Certificate:
+    """Return the certificate of the loosest trial that passed; *why* tells if none did."""
     if best is None:
-        most = max((trial.executed for trial in found), default=0)
-        why = (
-            f"at most {most} actions go ahead, and a bound needs {needed} of them"
-            if most < needed
-            else "too many of those that go ahead under the strictest threshold harm"
-        )
         return Certificate(
             epsilon=epsilon, delta=delta, threshold=None, instances=instances, why=why
         )
@@ -206,22 +213,8 @@ def certify_weighted(
         if betting_tail(shifted, epsilon) > delta:
             break
         best = Trial(threshold, len(gone), sum(one.is_harmful for one in gone))
-    if best is None:
-        return Certificate(
-            epsilon=epsilon,
-            delta=delta,
-            threshold=None,
-            instances=len(instances),
-            why="the weighted bound holds under no threshold",
-        )
-    return Certificate(
-        epsilon=epsilon,
-        delta=delta,
-        threshold=best.threshold,
-        executed=best.executed,
-        harmed=best.harmed,
-        instances=len(instances),
-    )
+    why = "the weighted bound holds under no threshold"
+    return _certificate(best, epsilon, delta, len(instances), why)
 
 
 def check_bounds(epsilon: float, delta: float) -> None:

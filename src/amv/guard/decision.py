@@ -134,7 +134,7 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plain(decision: Decision) -> dict[str, Any]:
-    """Return a decision as plain data, for JSON; what is infinite is null."""
+    """Return a decision as plain data, for JSON."""
     data = msgspec.to_builtins(decision)
     assert isinstance(data, dict)
     return data

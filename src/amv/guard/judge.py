@@ -7,7 +7,7 @@ case with the same evidence gives the same plan, whenever it is judged again;
 that is what replaying a decision does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -20,8 +20,6 @@ from amv.guard.ahead import default, lookahead
 from amv.guard.belief import (
     Vector,
     check_count,
-    harm,
-    losses,
     marginals,
     updated,
     with_common_cause,
@@ -153,6 +151,12 @@ def _checks(checks: tuple[CaseCheck, ...], count: int, can_repair: bool) -> tupl
     )
 
 
+def check_causes(causes: int, rests_on: Iterable[Sequence[object]]) -> None:
+    """Raise InvalidInput for common causes that no belief is made for."""
+    if causes > 1 or (causes and any(rests_on)):
+        raise InvalidInput("an action may have one common cause, and then no premise of a premise")
+
+
 def prior_of(case: Case) -> Vector:
     """Return the belief before any evidence."""
     probabilities = [premise.p for premise in case.premises]
@@ -160,8 +164,7 @@ def prior_of(case: Case) -> Vector:
     rests_on = {i: premise.rests_on for i, premise in enumerate(case.premises)}
     if not case.causes:
         return with_foundations(probabilities, rests_on)
-    if len(case.causes) > 1 or any(rests_on.values()):
-        raise InvalidInput("an action may have one common cause, and then no premise of a premise")
+    check_causes(len(case.causes), rests_on.values())
     (cause,) = case.causes
     q = min([cause.probability, *(probabilities[i] for i in cause.premises)])
     return with_common_cause(probabilities, cause.premises, q)
@@ -267,8 +270,8 @@ def _judgement(problem: Problem, prior: Vector, left: Sequence[CaseCheck], plan:
         verdict=plan.verdict.value,
         check=None if plan.check is None else left[plan.check].name,
         expected_loss=plan.expected_loss,
-        proceed=float(problem.belief @ losses(problem.thetas)),
-        harm=harm(problem.belief),
+        proceed=problem.risk,
+        harm=problem.harm,
         abstain=problem.prices.abstain,
         before=tuple(marginals(prior).tolist()),
         after=tuple(marginals(problem.belief).tolist()),

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from amv.errors import InvalidInput
-from amv.guard.belief import Matrix, Vector, check_count, losses, violated
+from amv.guard.belief import Matrix, Vector, check_count, harm, losses, violated
 from amv.guard.loss import Prices, check_informative, check_probability
 
 OBSERVED_MAX = 8
@@ -173,7 +173,7 @@ class Problem:
     @property
     def harm(self) -> float:
         """H: the probability that some premise is violated."""
-        return float(min(1.0, self.belief[1:].sum()))
+        return harm(self.belief)
 
     @property
     def repair(self) -> float:
@@ -300,13 +300,12 @@ class _Shape(NamedTuple):
     """The histories of checks of some numbers of outcomes, and how one follows another.
 
     History h has the digit 0 for a check that was not made, and o + 1 for its
-    outcome o.  *steps* go from the most answered to the least: which histories,
-    which check each may make next, and of each outcome the history it leads to.
+    outcome o, times the stride of the check.  *moves* go from the histories that
+    are most answered to the least: a check, and those that may make it next.
     """
 
-    total: int
     strides: tuple[int, ...]
-    steps: list[tuple[npt.NDArray[np.int64], list[tuple[int, npt.NDArray[np.int64]]]]]
+    moves: list[tuple[int, npt.NDArray[np.int64]]]
 
 
 @lru_cache(maxsize=64)
@@ -329,16 +328,14 @@ def _shape(
         ],
         axis=1,
     )
-    steps = []
+    moves = []
     for level in range(len(outcomes) - 1, -1, -1):
         here = np.flatnonzero(made == level)
-        moves = []
         for j in range(len(outcomes)):
             free = here[(digits[here, j] == 0) & ~closed[here, j]]
             if len(free):
                 moves.append((j, free))
-        steps.append((here, moves))
-    return _Shape(total, tuple(strides[:-1].tolist()), steps)
+    return _Shape(tuple(strides[:-1].tolist()), moves)
 
 
 def work_of(problem: Problem) -> int:
@@ -389,13 +386,12 @@ def _values(problem: Problem) -> _Values:
     repair = np.where(repairs, times(problem.repair, mass), np.inf)
     best = stopped(mass, risk, harm, problem.prices, repair)
     prices = prices_of(problem)
-    for _, moves in shape.steps:
-        for j, free in moves:
-            stride = shape.strides[j]
-            value = prices[j] * mass[free]
-            for o in range(len(checks[j].conclusive)):
-                value = value + best[free + (o + 1) * stride]
-            best[free] = np.minimum(best[free], value)
+    for j, free in shape.moves:
+        stride = shape.strides[j]
+        value = prices[j] * mass[free]
+        for o in range(len(checks[j].conclusive)):
+            value = value + best[free + (o + 1) * stride]
+        best[free] = np.minimum(best[free], value)
     return _Values(shape, mass, best)
 
 

@@ -31,7 +31,7 @@ from amv.checks import shown
 from amv.errors import InvalidInput, PolicyError
 from amv.guard.actions import canonical
 from amv.guard.belief import PREMISES_MAX, check_count, ordered
-from amv.guard.judge import PLANNERS
+from amv.guard.judge import PLANNERS, check_causes
 from amv.guard.loss import EPSILON, Prices, check_informative, check_price, check_probability
 from amv.guard.plan import check_observed
 from amv.guard.presets import PRESETS, with_preset
@@ -118,8 +118,9 @@ class VerifierRule(Rule, frozen=True):
     """A read-only check: a tool or a GET of *url*, and where its reply holds the value.
 
     *cost* is its price, *sensitivity* P(refute | violated), *specificity*
-    P(confirm | holds).  Checks of one *group* are one source.  What it said
-    counts for *fresh_s* seconds.
+    P(confirm | holds).  Checks of one *group* are one source.  What it reads
+    changes about every *fresh_s* seconds; the more a wrong action loses, the
+    sooner an earlier reading is too old to be used again.
     """
 
     tool: str | None = None
@@ -293,8 +294,7 @@ def _check_causes(rule: ActionRule) -> None:
         check_probability(cause.probability, "probability")
         if len(set(cause.premises)) < 2:
             raise InvalidInput("a common cause is one of two premises or more")
-    if len(rule.causes) > 1 or (rule.causes and any(p.rests_on for p in rule.rests_on.values())):
-        raise InvalidInput("an action may have one common cause, and then no premise of a premise")
+    check_causes(len(rule.causes), (premise.rests_on for premise in rule.rests_on.values()))
 
 
 def _check_require(require: Any) -> None:

@@ -4,8 +4,10 @@ A decision belongs to the namespace of its action.  A key that does not reach
 that namespace is told the same as if there were no such decision.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
+import msgspec
 from msgspec import Struct
 
 from amv.errors import Conflict, InvalidInput, ItemNotFound
@@ -153,51 +155,13 @@ def _decided(call: Call, *, is_approved: bool) -> Struct:
 
 def decision_out(decision: Decision) -> wire.DecisionOut:
     """Return a decision as it goes over the wire."""
-    check, permit = decision.check, decision.permit
-    return wire.DecisionOut(
-        id=decision.id,
-        tool=decision.tool,
-        digest=decision.digest,
-        verdict=decision.verdict,  # type: ignore[arg-type]
-        code=decision.code,
-        reason=decision.reason,
-        mode=decision.mode,
-        namespace=decision.namespace,
-        risk=decision.risk,
-        harm=decision.harm,
-        expected_loss=decision.expected_loss,
-        premises=[
-            wire.PremiseOut(
-                name=premise.name,
-                subject=premise.subject,
-                attribute=premise.attribute,
-                remembered=premise.remembered,
-                is_critical=premise.is_critical,
-                theta=premise.theta,
-                before=premise.before,
-                after=premise.after,
-            )
-            for premise in decision.premises
-        ],
-        voi=decision.voi,
-        planner=decision.planner,
-        check=None
-        if check is None
-        else wire.CheckOut(
-            verifier=check.verifier,
-            arguments=check.arguments,
-            premises=list(check.premises),
-            cost=check.cost,
-            timeout_s=check.timeout_s,
-        ),
-        permit=None
-        if permit is None
-        else wire.PermitOut(
+    permit = decision.permit
+    out = msgspec.convert(replace(decision, permit=None), wire.DecisionOut, from_attributes=True)
+    if permit is not None:
+        out.permit = wire.PermitOut(
             token=permit.token, digest=permit.digest, expires_at=_time(permit.expires_s)
-        ),
-        values=decision.values,
-        approval_id=decision.approval_id,
-    )
+        )
+    return out
 
 
 def approval_out(row: ApprovalRow) -> wire.ApprovalOut:

@@ -1,0 +1,44 @@
+"""What the commands share that make the tables of a run again from its raw rows."""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bench.store_rows import Row, read
+
+
+def report_command(
+    markdown: Callable[[Sequence[Row]], str],
+    show: Callable[[Sequence[Row], Console], None],
+    width: int,
+) -> Callable[..., None]:
+    """Return a command that prints a run as *markdown* or *show* makes it of its rows."""
+
+    def main(
+        file: Annotated[Path, typer.Argument(help="The raw rows.")],
+        run: Annotated[
+            str | None, typer.Option(metavar="ID", help="Which run; the last one if not given.")
+        ] = None,
+        as_markdown: Annotated[
+            bool, typer.Option("--markdown", help="Print it as Markdown.")
+        ] = False,
+    ) -> None:
+        """Print the tables of a run."""
+        rows = read(file, run)
+        if not rows:
+            raise typer.BadParameter(f"no rows of {'any run' if run is None else run} in {file}")
+        if as_markdown:
+            typer.echo(markdown(rows))
+        else:
+            show(rows, Console(width=None if sys.stdout.isatty() else width))
+
+    return main
+
+
+def pipes(cells: Iterable[str]) -> str:
+    """Return cells as a row of a Markdown table."""
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
