@@ -13,7 +13,7 @@ from amv.guard.actions import Action
 from amv.guard.bind import Premise, case_of, filled, premises_of, required_by
 from amv.guard.judge import judge
 from amv.guard.policy import ActionRule, Policy, PremiseRule, parse
-from amv.guard.ports import Remembered
+from amv.guard.ports import Remembered, Shown
 from amv.guard.prior import P_MAX, UNKNOWN, Features, LogisticPrior
 
 NOW_S = 1_800_000_000.0
@@ -34,10 +34,7 @@ class FakeClaims:
         found = [one for s, a, one in self.claims if (s, a) == (subject, attribute)]
         return max(found, key=lambda one: (one.trust, one.since_s), default=None)
 
-    def confirm(self, namespace: tuple[str, ...], item_id: str) -> None:
-        raise NotImplementedError
-
-    def refute(self, namespace: tuple[str, ...], item_id: str, value: object) -> str:
+    def telling(self, namespace: tuple[str, ...], shown: Sequence[Shown]) -> Any:
         raise NotImplementedError
 
     def used(self, namespace: tuple[str, ...], item_ids: Sequence[str]) -> None:

@@ -24,19 +24,31 @@ class Remembered(NamedTuple):
     is_trusted: bool
 
 
+class Shown(NamedTuple):
+    """What a check showed of a remembered claim.
+
+    It holds, or the world has another *value*; None where there is no such thing.
+    """
+
+    item_id: str
+    holds: bool
+    value: object = None
+
+
 class Claims(Protocol):
     """The remembered claims of namespaces."""
 
     def find(self, namespace: tuple[str, ...], subject: str, attribute: str) -> Remembered | None:
         """Return the claim that is believed now, or None."""
 
-    def confirm(self, namespace: tuple[str, ...], item_id: str) -> None:
-        """Note that a check found a claim still true."""
+    def telling(
+        self, namespace: tuple[str, ...], shown: Sequence[Shown]
+    ) -> AbstractContextManager[Callable[["GuardWriter"], list[str]]]:
+        """Prepare to tell the memory what checks showed: claims confirmed, or superseded.
 
-    def refute(self, namespace: tuple[str, ...], item_id: str, value: object) -> str:
-        """Note that a check found another value, which supersedes the remembered one.
-
-        Returns the id of the item that says so from now on.
+        What it gives is called within the transaction that writes the decision
+        down, so that both stand or neither does.  It returns the items that now
+        say what was read; what was forgotten or replaced meanwhile is passed over.
         """
 
     def used(self, namespace: tuple[str, ...], item_ids: Sequence[str]) -> None:
@@ -160,6 +172,10 @@ class GuardReader(Protocol):
 
 class GuardWriter(GuardReader, Protocol):
     """A transaction; the only one at a time, so that what it reads stays so until it ends."""
+
+    @property
+    def memory(self) -> Any:
+        """The same transaction, for the memory in the same store; only `Claims` knows its kind."""
 
     def append(self, row: RecordRow) -> None:
         """Append a record; its number must be the next one."""

@@ -3,8 +3,9 @@
     prepare -> bind premises -> decide -> (verify -> update -> decide)* -> permit
             -> reserve -> dispatch -> settle
 
-A decision is written down, in one transaction with the permit it gives, before
-it is answered.  Whatever fails on the way ends in ABSTAIN, never in PROCEED.
+A decision is written down, in one transaction with the permit it gives and with
+what its checks tell the memory, before it is answered.  Whatever fails on the
+way ends in ABSTAIN, never in PROCEED.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,12 +16,12 @@ import msgspec
 from amv.checks import shown
 from amv.errors import AmvError, Conflict, EmbedderError, InvalidInput, ItemNotFound, StoreError
 from amv.guard import approval, bind, ledger, record
-from amv.guard.actions import Action, canonical, equal
+from amv.guard.actions import Action, canonical
 from amv.guard.bind import Premise
 from amv.guard.decision import CheckRequest, Decision, Ended, Observed, Opened, Permit, Words
 from amv.guard.execution import Executions
 from amv.guard.history import History
-from amv.guard.judge import Evidence, Outcome, judge
+from amv.guard.judge import Evidence, judge
 from amv.guard.plan import Verdict
 from amv.guard.policy import ActionRule, Policy
 from amv.guard.ports import ApprovalRow, Checker, Claims, Finding, GuardStore, GuardWriter
@@ -32,6 +33,7 @@ from amv.guard.state import (
     loaded,
     observed_in,
     outcome_of,
+    shown_by,
 )
 
 STEPS_MAX = 64
@@ -239,36 +241,7 @@ class GuardService(Executions, History):
             reading=record.keyed_hash(self._store.secret(), repr(finding.value).encode()),
             judgement=judge(state.case, (*state.evidence, found)),
         )
-        told = self._tell_memory(words.namespace, about, outcomes, finding)
-        words = msgspec.structs.replace(words, found=(*words.found, *told))
-        return state.with_observed(observed, words)
-
-    def _tell_memory(
-        self,
-        namespace: tuple[str, ...],
-        premises: Sequence[Premise],
-        outcomes: Sequence[Outcome],
-        finding: Finding,
-    ) -> list[str]:
-        """Have the memory know what the world shows: claims confirmed, or superseded.
-
-        Returns the items that now say so.
-        """
-        found = []
-        for premise, outcome in zip(premises, outcomes, strict=True):
-            if not premise.item_id or outcome == "inconclusive":
-                continue
-            try:
-                if finding.value is NOT_FOUND:
-                    found.append(self._claims.refute(namespace, premise.item_id, None))
-                elif equal(finding.value, premise.remembered):
-                    self._claims.confirm(namespace, premise.item_id)
-                else:
-                    found.append(self._claims.refute(namespace, premise.item_id, finding.value))
-            except (ItemNotFound, Conflict):
-                # Forgotten or replaced meanwhile: there is nothing left to tell it of.
-                continue
-        return found
+        return state.with_observed(observed, words, shown_by(about, outcomes, finding))
 
     # Answering
 
@@ -277,15 +250,18 @@ class GuardService(Executions, History):
         decision = replace(decision_of(state), check=self._request(state))
         before, now_s = len(state.observed) - _count_observed(state), self._clock()
 
-        def work(tx: GuardWriter) -> Decision:
+        def work(tx: GuardWriter, found: list[str]) -> Decision:
             if before != len(observed_in(tx.records(decision_id=state.id))):
                 raise Conflict(f"decision {state.id!r} went on elsewhere meanwhile")
-            state.write(tx)
+            state.write(tx, found)
             if state.opened.code != "judged" or state.opened.mode == "shadow":
                 return decision
             return self._granted(tx, state, decision, approval_id, now_s)
 
-        return self._store.write(work)
+        if not state.shown:
+            return self._store.write(lambda tx: work(tx, []))
+        with self._claims.telling(state.words.namespace, state.shown) as tell:
+            return self._store.write(lambda tx: work(tx, tell(tx)))
 
     def _granted(
         self,

@@ -7,12 +7,12 @@ import msgspec
 
 from amv.errors import InvalidInput, ItemNotFound
 from amv.guard import record
-from amv.guard.actions import canonical
+from amv.guard.actions import canonical, equal
 from amv.guard.bind import Premise
 from amv.guard.decision import Decision, Observed, Opened, PremiseView, Words
 from amv.guard.judge import Case, CaseCheck, Evidence, Judgement, Outcome
 from amv.guard.plan import Verdict
-from amv.guard.ports import Finding, GuardReader, GuardWriter, RecordRow, TextRow
+from amv.guard.ports import Finding, GuardReader, GuardWriter, RecordRow, Shown, TextRow
 
 
 class NotFound:
@@ -27,13 +27,18 @@ NOT_FOUND = NotFound()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding:
-    """One decision under way; *unwritten* holds its records that are not in the log yet."""
+    """One decision under way.
+
+    *unwritten* holds its records that are not in the log yet, *shown* what the
+    memory was not told yet.
+    """
 
     id: str
     opened: Opened
     words: Words
     observed: tuple[Observed, ...] = ()
     unwritten: tuple[Opened | Observed, ...] = ()
+    shown: tuple[Shown, ...] = ()
 
     @property
     def judgement(self) -> Judgement | None:
@@ -61,22 +66,23 @@ class Deciding:
         by_name = {premise.name: premise for premise in self.words.premises}
         return [by_name[self.case.premises[i].name] for i in check.premises]
 
-    def with_observed(self, observed: Observed, words: Words) -> "Deciding":
+    def with_observed(self, observed: Observed, words: Words, shown: Sequence[Shown]) -> "Deciding":
         """Return the decision after one more check."""
         return replace(
             self,
             words=words,
             observed=(*self.observed, observed),
             unwritten=(*self.unwritten, observed),
+            shown=(*self.shown, *shown),
         )
 
-    def write(self, tx: GuardWriter) -> None:
-        """Write down what is not in the log yet."""
+    def write(self, tx: GuardWriter, found: Sequence[str]) -> None:
+        """Write down what is not in the log yet; *found* are items that say what was read."""
         for body in self.unwritten:
             record.append(tx, self.id, "opened" if isinstance(body, Opened) else "observed", body)
-        items = (*self.words.found, *items_of(self.words))
-        data = msgspec.json.encode(self.words)
-        tx.put_text(TextRow(self.id, self.words.namespace, items, data))
+        words = msgspec.structs.replace(self.words, found=(*self.words.found, *found))
+        items = (*words.found, *items_of(words))
+        tx.put_text(TextRow(self.id, words.namespace, items, msgspec.json.encode(words)))
 
 
 def items_of(words: Words) -> list[str]:
@@ -122,6 +128,22 @@ def outcome_of(premise: Premise, finding: Finding) -> Outcome:
     if value is None or value in ("", [], {}):
         return "inconclusive"
     return "confirmed" if premise.holds_for(value) else "refuted"
+
+
+def shown_by(
+    premises: Sequence[Premise], outcomes: Sequence[Outcome], finding: Finding
+) -> list[Shown]:
+    """Return what a check showed of the claims that are remembered."""
+    value = None if finding.value is NOT_FOUND else finding.value
+    return [
+        Shown(
+            premise.item_id,
+            holds=value is not None and equal(value, premise.remembered),
+            value=value,
+        )
+        for premise, outcome in zip(premises, outcomes, strict=True)
+        if premise.item_id and outcome != "inconclusive"
+    ]
 
 
 def checked(finding: Finding) -> Finding:

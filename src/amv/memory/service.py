@@ -7,7 +7,7 @@ transaction begins.
 import builtins
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from amv.checks import check_flag, several, shown
 from amv.errors import (
     Conflict,
     DimensionMismatch,
+    InvalidInput,
     ItemNotFound,
     StoreClosed,
     StoreError,
@@ -34,6 +35,7 @@ from amv.memory.item import (
     check_interval,
     check_namespace,
 )
+from amv.memory.life import Checked
 from amv.memory.ports import PASSAGES_MAX, NamespaceRow, Vectors, Writer
 from amv.memory.query import Found, Query
 from amv.memory.reading import MemoryReading
@@ -214,29 +216,68 @@ class MemoryService(MemoryReading):
             return self._change(item_id, namespace, now_s, lambda e, row: life.refute(e, row, None))
         with self._store.read() as reader:
             row, ns = lookup.find(reader, item_id, namespace, now_s)
+        new = self._successor(row, ns, value, now_s)
+        return self._change(item_id, ns.name, now_s, lambda e, old: life.replaced(e, old, new))
+
+    def _successor(self, row: Row, ns: NamespaceRow, value: object, now_s: float) -> life.NewItem:
+        """Return the item that says what a check found in place of what *row* claims."""
         if row.claim is None:
-            raise Conflict(f"item {item_id!r} has no claim whose value could be {shown(value)}")
-        claim = Claim(row.claim.subject, row.claim.attribute, value)
-        content = f"{claim.subject} {claim.attribute}: {claim.value}"
+            raise Conflict(f"item {row.id!r} has no claim whose value could be {shown(value)}")
+        claim = Claim(row.claim.subject, row.claim.attribute, value)  # type: ignore[arg-type]
         fields = {
-            "content": content,
+            "content": f"{claim.subject} {claim.attribute}: {claim.value}",
             "namespace": ns.name,
             "claim": claim,
             "source": row.source,
             "source_trust": row.source_trust,
             "metadata": dict(row.metadata),
         }
-        new = self._intake.embed([self._intake.check(fields, now_s)], now_s)[0]
+        return self._intake.embed([self._intake.check(fields, now_s)], now_s)[0]
 
-        def work(edit: Edit, old: Row) -> Row:
-            life.refute(edit, old, new.id)
-            added = life.add(edit, [new])[0]
-            found = replace(added, supersedes=old.id, last_verified_s=now_s)
-            edit.tx.update(found)
-            edit.change.items.append(found.key)
+    @contextmanager
+    def telling(
+        self, checks: Sequence[Checked], *, namespace: Sequence[str]
+    ) -> Iterator[Callable[[Writer], builtins.list[str]]]:
+        """Prepare what checks tell of items; give what notes it, within a transaction.
+
+        Whoever has more to write down writes both at once.  What is given returns
+        the ids of the items that say what was found; an item that is not live any
+        more is passed over.  A value that no claim can hold refutes an item, and
+        nothing takes its place.
+        """
+        name, now_s = check_namespace(namespace), self._clock()
+        news = self._successors(checks, name, now_s)
+        closed: list[NamespaceRow] = []
+
+        def tell(tx: Writer) -> builtins.list[str]:
+            if tx.namespace(name) is None:
+                return []
+            edit = self._edit(tx, name, now_s)
+            found = [
+                row.id
+                for check, new in zip(checks, news, strict=True)
+                if (row := life.checked(edit, check, new)) is not None
+            ]
+            closed.append(edit.close())
             return found
 
-        return self._change(item_id, ns.name, now_s, work)
+        yield tell
+        for ns in closed[-1:]:
+            self._index_if_due(ns, now_s)
+
+    def _successors(
+        self, checks: Sequence[Checked], name: Namespace, now_s: float
+    ) -> builtins.list[life.NewItem | None]:
+        found: list[life.NewItem | None] = []
+        for check in checks:
+            new = None
+            if not check.holds and isinstance(check.value, str | int | float | bool):
+                with suppress(ItemNotFound, Conflict, InvalidInput):
+                    with self._store.read() as reader:
+                        row, ns = lookup.find(reader, check.item_id, name, now_s)
+                    new = self._successor(row, ns, check.value, now_s)
+            found.append(new)
+        return found
 
     # Forgetting
 

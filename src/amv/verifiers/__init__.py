@@ -15,6 +15,7 @@ is worth nothing.
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from amv.checks import Verifying, shown, verifying
@@ -23,6 +24,7 @@ from amv.guard.actions import canonical
 from amv.guard.policy import VerifierRule
 from amv.guard.ports import Finding
 from amv.verifiers.reading import Unreadable, called, fetched, read_at
+from amv.verifiers.workers import Workers
 
 RUNNING_MAX = 64
 """Checks that may run at once; one that hangs counts until it ends."""
@@ -50,6 +52,7 @@ class Verifiers:
         self._flights: dict[bytes, _Flight] = {}
         self._readings: dict[bytes, tuple[float, Finding]] = {}
         self._running = 0
+        self._workers = Workers()
 
     def register(self, name: str, function: Callable[..., Any]) -> None:
         """Have the function *function* answer the checks called *name*."""
@@ -79,14 +82,8 @@ class Verifiers:
             else:
                 is_first = False
         if is_first:
-            thread = threading.Thread(
-                target=self._fly,
-                args=(key, flight, name, rule, dict(arguments)),
-                name=f"amv-verifier-{name}",
-                daemon=True,
-            )
             try:
-                thread.start()
+                self._workers.start(partial(self._fly, key, flight, name, rule, dict(arguments)))
             except RuntimeError as error:
                 self._land(key, flight, rule, Finding(None, f"the check can't start: {error}"), 0.0)
         if not flight.ended.wait(rule.timeout_s):

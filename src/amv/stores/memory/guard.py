@@ -15,6 +15,7 @@ from amv.guard.ports import (
     State,
     TextRow,
 )
+from amv.memory.ports import Reader, Writer
 from amv.stores.memory.store import MemoryStore
 
 T = TypeVar("T")
@@ -39,9 +40,9 @@ class _Tables:
 class _Writer:
     """A transaction; each method is described in `ports.GuardWriter`."""
 
-    def __init__(self, tables: _Tables, store: MemoryStore) -> None:
+    def __init__(self, tables: _Tables, reader: Reader) -> None:
         self._tables = tables
-        self._store = store
+        self.memory = reader
 
     def last_record(self) -> RecordRow | None:
         return self._tables.log[-1] if self._tables.log else None
@@ -104,11 +105,10 @@ class _Writer:
 
     def put_text(self, row: TextRow) -> None:
         self._tables.words.pop(row.decision_id, None)
-        with self._store.read() as reader:
-            ns = reader.namespace(row.namespace)
-            are_there = ns is not None and all(
-                reader.rows_with_id(item_id, ns.ns_id) for item_id in row.item_ids
-            )
+        ns = self.memory.namespace(row.namespace)
+        are_there = ns is not None and all(
+            self.memory.rows_with_id(item_id, ns.ns_id) for item_id in row.item_ids
+        )
         # What was forgotten while the decision was made would not be forgotten again.
         if are_there or not row.item_ids:
             self._tables.words[row.decision_id] = row._replace(
@@ -126,21 +126,24 @@ class MemoryGuardStore:
         self._store = store
         self._tables = _Tables()
         self._secret = secrets.token_bytes(32)
-        self._lock = store.watch(self._forget)
+        store.watch(self._forget)
 
     @contextmanager
     def read(self) -> Iterator[GuardReader]:
         """Hold the lock, and so the state, for as long as the snapshot is open."""
-        with self._lock:
-            yield _Writer(self._tables, self._store)
+        with self._store.read() as reader:
+            yield _Writer(self._tables, reader)
 
     def write(self, work: Callable[[GuardWriter], T]) -> T:
-        """Run *work*; undo all it did if it raises."""
-        with self._lock:
+        """Run *work*; undo all it did if it raises, to the memory too."""
+
+        def both(writer: Writer) -> T:
             tables = self._tables.copy()
-            result = work(_Writer(tables, self._store))
+            result = work(_Writer(tables, writer))
             self._tables = tables
             return result
+
+        return self._store.write(both)
 
     def _forget(self, namespace: tuple[str, ...], item_id: str | None) -> None:
         self._tables.words = {

@@ -17,6 +17,7 @@ from amv.guard.ports import (
 )
 from amv.stores.sqlite.rows import decoded, namespace_of_text, namespace_text
 from amv.stores.sqlite.store import SqliteStore
+from amv.stores.sqlite.writer import SqliteWriter
 
 T = TypeVar("T")
 
@@ -120,6 +121,10 @@ class SqliteGuardReader:
 class SqliteGuardWriter(SqliteGuardReader):
     """A transaction; each method is described in `ports.GuardWriter`."""
 
+    def __init__(self, memory: SqliteWriter) -> None:
+        super().__init__(memory.execute)
+        self.memory = memory
+
     def append(self, row: RecordRow) -> None:
         last = self._execute("SELECT coalesce(max(number), 0) FROM guard_record").get
         if row.number != last + 1:
@@ -162,7 +167,7 @@ class SqliteGuardStore:
     def write(self, work: Callable[[GuardWriter], T]) -> T:
         """Run *work* in a transaction; return its result once that is durable."""
         return self._store.write(
-            lambda tx: work(SqliteGuardWriter(tx.execute))  # type: ignore[attr-defined]
+            lambda tx: work(SqliteGuardWriter(tx))  # type: ignore[arg-type]
         )
 
     def secret(self) -> bytes:
