@@ -199,9 +199,12 @@ def decision_of(state: Deciding) -> Decision:
 
 def reason_of(judged: Judgement, case: Case) -> str:
     """Return why a plan is what it is, in a sentence."""
+    if not case.premises:
+        least = case.prices().critical_above
+        return f"no premise would lose more than {least:.4g} if it were violated: none was weighed"
     weighed = (
         f"executing is expected to lose {judged.proceed:.4g}, abstaining {judged.abstain:.4g}; "
-        f"a premise is violated with probability {judged.harm:.4g}"
+        f"a critical premise is violated with probability {judged.harm:.4g}"
     )
     if judged.verdict == Verdict.VERIFY:
         worth = dict(judged.voi).get(judged.check or "", 0.0)
