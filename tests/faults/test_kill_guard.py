@@ -2,8 +2,8 @@
 
 A child that cancels orders is killed at each write, sync and truncation it
 makes.  The process after it tries to cancel them all again: none that was
-cancelled is, what was dispatched without an outcome is UNKNOWN, and the log is
-whole, with all that was acknowledged in it.  The memory knows of a check if, and
+cancelled is, what was reserved or dispatched without an outcome is UNKNOWN, and
+the log is whole, with all that was acknowledged in it.  The memory knows of a check if, and
 only if, the log does.
 """
 
@@ -26,6 +26,8 @@ pytestmark = [
 ]
 
 CALLS = ("pwrite64", "write", "fdatasync", "fsync", "ftruncate", "unlink")
+UNENDED = (State.RESERVED, State.DISPATCHED)
+
 KILLS_MAX = 60
 """Of one sort of call; all of them where there are fewer."""
 
@@ -88,7 +90,7 @@ def problems(run: Run, path: Path) -> list[str]:
         wrong += [
             f"{order} was {before[order]} and is {state}"
             for order, state in after.items()
-            if state is not (State.UNKNOWN if before[order] is State.DISPATCHED else before[order])
+            if state is not (State.UNKNOWN if before[order] in UNENDED else before[order])
         ]
         guard.verifier("order_status")(lambda order_id: "pending")
         again = {order for order in ORDERS if is_granted(guard, order)}

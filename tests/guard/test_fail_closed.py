@@ -256,7 +256,7 @@ def test_control_a_gate_that_ignores_a_check_that_told_nothing_is_found_out() ->
     assert checker.asked > 0
     assert decision.risk < decision.expected_loss == 5.0
     assert (decision.verdict, decision.code) == ("ABSTAIN", "unresolved")
-    assert decision.reason.endswith("checks told nothing of p0")
+    assert decision.reason.endswith("checks told nothing of p0 (v0: failed, all: failed)")
 
 
 def test_one_check_that_works_makes_up_for_one_that_does_not() -> None:

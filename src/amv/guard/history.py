@@ -6,7 +6,7 @@ from amv.guard.decision import Decision, Ended, Observed, Opened
 from amv.guard.judge import Case, Evidence, judge
 from amv.guard.labels import Told, labels_of
 from amv.guard.ports import GuardStore, RecordRow
-from amv.guard.state import Deciding, decision_of, loaded
+from amv.guard.state import Deciding, decision_of, is_told, loaded
 
 LISTED_MAX = 1000
 
@@ -123,7 +123,7 @@ def _is_judged_so(row: RecordRow, cases: dict[str, tuple[Case, list[Evidence]]])
 def _told(state: Deciding, ended: list[str]) -> list[str]:
     decision = decision_of(state)
     lines = [f"{decision.verdict}: {decision.tool}", f"  {decision.reason}"]
-    if not state.words.premises and state.opened.premises:
+    if not is_told(state):
         lines.append("  The words of this decision were forgotten; its numbers are kept.")
     for premise in decision.premises:
         known = "not remembered" if premise.remembered is None else f"{premise.remembered!r}"
@@ -133,10 +133,10 @@ def _told(state: Deciding, ended: list[str]) -> list[str]:
             f"violated with probability {premise.before:.3g}, after checks {premise.after:.3g}; "
             f"a wrong action would lose {premise.theta:g}"
         )
-    for observed in state.observed:
-        said = ", ".join(observed.evidence.outcomes)
-        problem = state.words.problems.get(observed.evidence.check, "no evidence")
-        why = "" if observed.is_evidence else f" ({problem})"
-        lines.append(f"  check {observed.evidence.check}: {said}{why}")
+    for check in decision.checks:
+        said = ", ".join(check.found.values()) if check.ended == "answered" else check.ended
+        lines.append(
+            f"  check {check.verifier}: {said}" + (check.problem and f" ({check.problem})")
+        )
     lines += [f"  then {what}" for what in ended]
     return lines

@@ -6,7 +6,7 @@ Whoever joins the gate with a memory and a store implements these.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from amv.guard.policy import VerifierRule
 
@@ -55,11 +55,20 @@ class Claims(Protocol):
         """Note that an action rested on items."""
 
 
+Fault = Literal["failed", "timed_out", "refused", "not_asked"]
+"""How a check can come to nothing: its verifier broke, gave no answer in time, did what no
+verifier may, or could not be asked."""
+
+
 class Finding(NamedTuple):
-    """What a verifier read.  *problem* is empty, or says why this is no evidence."""
+    """What a verifier read.  *problem* is empty, or says why this is no evidence.
+
+    *fault* says in a word what went wrong, if anything did.
+    """
 
     value: object
     problem: str = ""
+    fault: Fault = "failed"
 
 
 class Checker(Protocol):
@@ -86,7 +95,10 @@ class State(StrEnum):
 
 
 class LedgerRow(NamedTuple):
-    """One idempotency key: which action it was granted to, and what became of that."""
+    """One idempotency key: which action it was granted to, and what became of that.
+
+    *approval_id* is the approval that let it be granted, empty if none had to.
+    """
 
     key: str
     digest: str
@@ -95,6 +107,7 @@ class LedgerRow(NamedTuple):
     expires_s: float
     decision_id: str
     changed_s: float
+    approval_id: str = ""
 
 
 class RecordRow(NamedTuple):
@@ -157,6 +170,9 @@ class GuardReader(Protocol):
     def granted(self, permit_hash: str) -> LedgerRow | None:
         """Return the row that a permit belongs to."""
 
+    def replaced(self, permit_hash: str) -> str | None:
+        """Return the digest of the action of a permit that another took the place of."""
+
     def in_state(self, state: State, before_s: float) -> list[LedgerRow]:
         """Return rows that have been in a state since before a moment."""
 
@@ -182,6 +198,9 @@ class GuardWriter(GuardReader, Protocol):
 
     def put_ledger(self, row: LedgerRow) -> None:
         """Insert or replace the row of an idempotency key."""
+
+    def put_replaced(self, permit_hash: str, digest: str) -> None:
+        """Note that another permit has taken the place of one."""
 
     def put_text(self, row: TextRow) -> None:
         """Keep the words of a decision, in place of what was kept of it before.

@@ -9,8 +9,8 @@ from amv.errors import InvalidInput, ItemNotFound
 from amv.guard import record
 from amv.guard.actions import canonical, equal
 from amv.guard.bind import Premise
-from amv.guard.decision import Decision, Observed, Opened, PremiseView, Words
-from amv.guard.judge import Case, CaseCheck, Evidence, Judgement, Outcome
+from amv.guard.decision import CheckView, Decision, Observed, Opened, PremiseView, Words
+from amv.guard.judge import NOTHING, Case, CaseCheck, Evidence, Judgement, Outcome
 from amv.guard.plan import Verdict
 from amv.guard.ports import Finding, GuardReader, GuardWriter, RecordRow, Shown, TextRow
 
@@ -30,7 +30,7 @@ class Deciding:
     """One decision under way.
 
     *unwritten* holds its records that are not in the log yet, *shown* what the
-    memory was not told yet.
+    memory was not told yet.  *is_approved*: a person has approved the action.
     """
 
     id: str
@@ -39,6 +39,7 @@ class Deciding:
     observed: tuple[Observed, ...] = ()
     unwritten: tuple[Opened | Observed, ...] = ()
     shown: tuple[Shown, ...] = ()
+    is_approved: bool = False
 
     @property
     def judgement(self) -> Judgement | None:
@@ -57,9 +58,39 @@ class Deciding:
         return self.opened.case
 
     def check(self) -> CaseCheck | None:
-        """Return the check that the plan asks for."""
+        """Return the check that the plan asks for, or else the approval."""
         name = None if self.judgement is None else self.judgement.check
+        if name is None and self.is_approved:
+            return self._unmade()
         return next((one for one in self.case.checks if one.name == name), None) if name else None
+
+    def _unmade(self) -> CaseCheck | None:
+        """Return the cheapest check left of a premise of which no check has told anything.
+
+        None if the action goes ahead without the approval, or against what was found.
+        """
+        if self.judgement is None or self.judgement.verdict == Verdict.PROCEED:
+            return None
+        by_name = {check.name: check for check in self.case.checks}
+        told = [
+            (by_name[found.check], place, outcome)
+            for found in self.evidence
+            for place, outcome in zip(by_name[found.check].premises, found.outcomes, strict=True)
+            if outcome != NOTHING
+        ]
+        if any(outcome == "refuted" for _, _, outcome in told):
+            return None
+        settled = {place for _, place, _ in told}
+        closed = {check.group for check, _, _ in told}
+        asked = {found.check for found in self.evidence}
+        left = [
+            check
+            for check in self.case.checks
+            if check.name not in asked
+            and check.group not in closed
+            and not settled.issuperset(check.premises)
+        ]
+        return min(left, key=lambda check: check.cost, default=None)
 
     def about(self, check: CaseCheck) -> list[Premise]:
         """Return the premises that a check observes."""
@@ -90,17 +121,22 @@ def items_of(words: Words) -> list[str]:
     return [premise.item_id for premise in words.premises if premise.item_id]
 
 
+def is_told(state: Deciding) -> bool:
+    """Return whether the words of a decision are still there; they can be forgotten."""
+    return state.words is not FORGOTTEN
+
+
+FORGOTTEN = Words(namespace=(), session="", principal="", arguments={}, premises=())
+"""What is left of words that were forgotten: the numbers stand without them."""
+
+
 def loaded(reader: GuardReader, decision_id: str) -> Deciding:
     """Return a decision from the log; raises ItemNotFound."""
     rows = reader.records(decision_id=decision_id)
     if not rows:
         raise ItemNotFound(f"no decision {decision_id!r}")
     text = reader.text(decision_id)
-    if text is not None:
-        words = record.words_of(text)
-    else:
-        # Forgotten: the numbers are all that is left.
-        words = Words(namespace=(), session="", principal="", arguments={}, premises=())
+    words = FORGOTTEN if text is None else record.words_of(text)
     return Deciding(
         id=decision_id,
         opened=record.body_of(rows[0], Opened),
@@ -130,6 +166,13 @@ def outcome_of(premise: Premise, finding: Finding) -> Outcome:
     return "confirmed" if premise.holds_for(value) else "refuted"
 
 
+def ended_as(finding: Finding, outcomes: Sequence[Outcome]) -> str:
+    """Return in a word how a check ended."""
+    if finding.problem:
+        return finding.fault
+    return NOTHING if set(outcomes) == {NOTHING} else "answered"
+
+
 def shown_by(
     premises: Sequence[Premise], outcomes: Sequence[Outcome], finding: Finding
 ) -> list[Shown]:
@@ -148,8 +191,10 @@ def shown_by(
 
 def checked(finding: Finding) -> Finding:
     """Return a finding, or one that is no evidence if its value is no JSON, such as NaN."""
-    if finding.problem or finding.value is NOT_FOUND:
-        return Finding(None if finding.problem else NOT_FOUND, finding.problem)
+    if finding.problem:
+        return finding._replace(value=None)
+    if finding.value is NOT_FOUND:
+        return finding
     try:
         canonical(finding.value, "a reading")
     except InvalidInput as error:
@@ -183,11 +228,17 @@ def decision_of(state: Deciding) -> Decision:
     if judged is None:
         return base
     is_unresolved = bool(judged.unresolved) and judged.verdict == Verdict.ABSTAIN
+    checks = _checks(state)
+    reason = reason_of(judged, state.case)
+    if is_unresolved:
+        vain = (f"{one.verifier}: {one.ended}" for one in checks if one.ended != "answered")
+        reason = f"{reason} ({', '.join(vain)})"
     return replace(
         base,
+        checks=checks,
         code="unresolved" if is_unresolved else opened.code,
         verdict=judged.verdict,
-        reason=reason_of(judged, state.case),
+        reason=reason,
         risk=judged.proceed,
         harm=judged.harm,
         expected_loss=judged.expected_loss,
@@ -216,6 +267,25 @@ def reason_of(judged: Judgement, case: Case) -> str:
     if judged.verdict == Verdict.ABSTAIN and judged.proceed <= judged.abstain:
         return f"{weighed}, which is more than the {case.harm_max:.4g} allowed"
     return weighed
+
+
+def _checks(state: Deciding) -> tuple[CheckView, ...]:
+    about = {check.name: check.premises for check in state.case.checks}
+    return tuple(
+        CheckView(
+            verifier=one.evidence.check,
+            # Records of old do not say it.
+            ended=one.ended or ("answered" if one.is_evidence else "failed"),
+            found={
+                state.case.premises[place].name: outcome
+                for place, outcome in zip(
+                    about[one.evidence.check], one.evidence.outcomes, strict=True
+                )
+            },
+            problem=state.words.problems.get(one.evidence.check, ""),
+        )
+        for one in state.observed
+    )
 
 
 def _views(state: Deciding, judged: Judgement) -> tuple[PremiseView, ...]:

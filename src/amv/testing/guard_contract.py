@@ -63,6 +63,7 @@ def text_row(decision_id: str = "d1", *item_ids: str) -> TextRow:
 WRITES: dict[str, Callable[[GuardWriter], None]] = {
     "append": lambda tx: tx.append(record_row(2)),
     "put_ledger": lambda tx: tx.put_ledger(ledger_row(state=State.UNKNOWN)),
+    "put_replaced": lambda tx: tx.put_replaced("old permit", "digest"),
     "put_text": lambda tx: tx.put_text(text_row("d2")),
     "put_approval": lambda tx: tx.put_approval(approval_row(state="used")),
 }
@@ -88,6 +89,7 @@ def overview(reader: GuardReader) -> tuple[object, ...]:
     return (
         reader.records(),
         reader.ledger("k"),
+        reader.replaced("old permit"),
         reader.text("d1"),
         reader.text("d2"),
         reader.approvals(),
@@ -115,6 +117,7 @@ class GuardStoreContract:
             assert reader.ledger("k") is None
             assert reader.ledger_of("d") is None
             assert reader.granted("p") is None
+            assert reader.replaced("p") is None
             assert reader.in_state(State.DISPATCHED, 1e12) == []
             assert reader.text("d") is None
             assert reader.approval("a") is None
@@ -174,6 +177,23 @@ class GuardStoreContract:
             found = reader.ledger("k1")
             assert found is not None
             assert found.state is State.FAILED
+
+    def test_a_ledger_row_keeps_the_approval_it_was_granted_by(self, store: GuardStore) -> None:
+        """Redeeming its permit uses that up."""
+        row = ledger_row(approval_id="a1")
+        store.write(lambda tx: tx.put_ledger(row))
+
+        with store.read() as reader:
+            assert reader.ledger("k") == row
+
+    def test_permits_that_were_replaced_are_known(self, store: GuardStore) -> None:
+        """Whoever holds one is told what became of it."""
+        store.write(lambda tx: tx.put_replaced("one", "digest"))
+        store.write(lambda tx: tx.put_replaced("one", "digest"))
+
+        with store.read() as reader:
+            assert reader.replaced("one") == "digest"
+            assert reader.replaced("other") is None
 
     def test_rows_in_a_state_since_before_a_moment(self, store: GuardStore) -> None:
         """Oldest first; what changed at that very moment is not before it."""

@@ -3,7 +3,8 @@
 A verifier is a Python function, plain or async, or an HTTP GET.  Each runs in a
 thread of its own under a deadline.  Whatever goes wrong with it (a time-out, an
 exception, a reply that is no JSON, a number that is not finite) is a finding
-that is no evidence, never one that supports an action.
+that is no evidence, never one that supports an action; so is what a verifier
+says that asked AMV's own memory.
 
 Checks that are the same at the same time are made once.  A reading is used
 again only while that is worth it: as its source changes every `fresh_s`
@@ -23,6 +24,7 @@ from amv.errors import InvalidInput
 from amv.guard.actions import canonical
 from amv.guard.policy import VerifierRule
 from amv.guard.ports import Finding
+from amv.verifiers.independence import NOT_INDEPENDENT, follow_threads
 from amv.verifiers.reading import Unreadable, called, fetched, read_at
 from amv.verifiers.workers import Workers
 
@@ -58,6 +60,7 @@ class Verifiers:
         """Have the function *function* answer the checks called *name*."""
         if not callable(function):
             raise InvalidInput(f"verifier {name!r} must be a function, got {shown(function)}")
+        follow_threads()
         self._functions[name] = function
 
     def run(
@@ -67,7 +70,7 @@ class Verifiers:
         try:
             key = canonical([name, dict(arguments)], "the arguments of a verifier")
         except InvalidInput as error:
-            return Finding(None, str(error))
+            return Finding(None, str(error), "not_asked")
         with self._lock:
             known = self._readings.get(key)
             if known is not None and self._clock() - known[0] <= lifetime_s(rule, worth):
@@ -75,7 +78,8 @@ class Verifiers:
             flight = self._flights.get(key)
             if flight is None:
                 if self._running >= RUNNING_MAX:
-                    return Finding(None, f"{self._running} checks are under way, and none ends")
+                    why = f"{self._running} checks are under way, and none ends"
+                    return Finding(None, why, "not_asked")
                 flight = self._flights[key] = _Flight()
                 self._running += 1
                 is_first = True
@@ -85,13 +89,14 @@ class Verifiers:
             try:
                 self._workers.start(partial(self._fly, key, flight, name, rule, dict(arguments)))
             except RuntimeError as error:
-                self._land(key, flight, rule, Finding(None, f"the check can't start: {error}"), 0.0)
+                failed = Finding(None, f"the check can't start: {error}", "not_asked")
+                self._land(key, flight, rule, failed, 0.0)
         if not flight.ended.wait(rule.timeout_s):
             with self._lock:
                 # Whoever comes later asks anew, rather than wait for one that hangs.
                 if self._flights.get(key) is flight:
                     del self._flights[key]
-            return Finding(None, f"no answer within {rule.timeout_s} s")
+            return Finding(None, f"no answer within {rule.timeout_s} s", "timed_out")
         return flight.finding
 
     def _fly(
@@ -101,8 +106,9 @@ class Verifiers:
         running = Verifying()
         verifying.set(running)
         finding = self._asked(name, rule, arguments)
+        running.has_ended = True
         if running.has_read:
-            finding = Finding(None, "the verifier reads AMV's own memory, so it is not independent")
+            finding = Finding(None, NOT_INDEPENDENT, "refused")
         self._land(key, flight, rule, finding, asked_s)
 
     def _land(
@@ -128,10 +134,11 @@ class Verifiers:
             elif function is not None:
                 reply = called(function, arguments)
             else:
-                return Finding(None, f"nothing is registered as {rule.tool or name!r}")
+                why = f"nothing is registered as {rule.tool or name!r}"
+                return Finding(None, why, "not_asked")
             return Finding(read_at(rule.read, reply))
         except Unreadable as error:
-            return Finding(None, str(error))
+            return Finding(None, str(error), error.fault)
         except BaseException as error:  # noqa: BLE001  A verifier may be anyone's code.
             return Finding(None, f"the verifier failed: {shown(error)}")
 

@@ -29,11 +29,13 @@ class _Tables:
         self.rows: dict[str, LedgerRow] = {}
         self.words: dict[str, TextRow] = {}
         self.requests: dict[str, ApprovalRow] = {}
+        self.replaced: dict[str, str] = {}
 
     def copy(self) -> "_Tables":
         tables = _Tables()
         tables.log, tables.rows = list(self.log), dict(self.rows)
         tables.words, tables.requests = dict(self.words), dict(self.requests)
+        tables.replaced = dict(self.replaced)
         return tables
 
 
@@ -75,6 +77,9 @@ class _Writer:
         found = [row for row in self._tables.rows.values() if row.permit_hash == permit_hash]
         return found[0] if found else None
 
+    def replaced(self, permit_hash: str) -> str | None:
+        return self._tables.replaced.get(permit_hash)
+
     def in_state(self, state: State, before_s: float) -> list[LedgerRow]:
         found = [
             row
@@ -102,6 +107,9 @@ class _Writer:
 
     def put_ledger(self, row: LedgerRow) -> None:
         self._tables.rows[row.key] = row
+
+    def put_replaced(self, permit_hash: str, digest: str) -> None:
+        self._tables.replaced[permit_hash] = digest
 
     def put_text(self, row: TextRow) -> None:
         self._tables.words.pop(row.decision_id, None)

@@ -24,9 +24,8 @@ T = TypeVar("T")
 SECRET_META = "guard_secret"
 
 _RECORDS = "SELECT number, decision_id, kind, before, hash, body FROM guard_record"
-_LEDGER = (
-    "SELECT key, digest, state, permit_hash, expires_s, decision_id, changed_s FROM guard_ledger"
-)
+_LEDGER = """SELECT key, digest, state, permit_hash, expires_s, decision_id, changed_s, approval_id
+    FROM guard_ledger"""
 _APPROVALS = """SELECT approval_id, decision_id, digest, state, created_s, expires_s, decided_by
     FROM guard_approval"""
 
@@ -77,6 +76,12 @@ class SqliteGuardReader:
 
     def granted(self, permit_hash: str) -> LedgerRow | None:
         return self._one(f"{_LEDGER} WHERE permit_hash = ?", permit_hash)
+
+    def replaced(self, permit_hash: str) -> str | None:
+        found = self._execute(
+            "SELECT digest FROM guard_replaced WHERE permit_hash = ?", (permit_hash,)
+        ).fetchone()
+        return None if found is None else str(found[0])
 
     def _one(self, statement: str, name: str) -> LedgerRow | None:
         found = decoded(_ledger_of, self._execute(statement, (name,)), "the ledger")
@@ -133,7 +138,10 @@ class SqliteGuardWriter(SqliteGuardReader):
 
     def put_ledger(self, row: LedgerRow) -> None:
         values = tuple(row._replace(state=row.state.value))  # type: ignore[arg-type]
-        self._execute("INSERT OR REPLACE INTO guard_ledger VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        self._execute("INSERT OR REPLACE INTO guard_ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def put_replaced(self, permit_hash: str, digest: str) -> None:
+        self._execute("INSERT OR REPLACE INTO guard_replaced VALUES (?, ?)", (permit_hash, digest))
 
     def put_text(self, row: TextRow) -> None:
         name = namespace_text(row.namespace)
