@@ -28,19 +28,13 @@ class History:
 
         Only those whose namespace begins with *namespace*.
         """
-        limit, found = min(limit, LISTED_MAX), list[tuple[int, Decision]]()
+        limit = min(limit, LISTED_MAX)
         with self._store.read() as reader:
-            while rows := reader.records(after=after, kind="opened", limit=LISTED_MAX):
-                after = rows[-1].number
-                for row in rows:
-                    text = reader.text(row.decision_id) if namespace else None
-                    name = () if text is None else text.namespace
-                    if name[: len(namespace)] != namespace:
-                        continue
-                    if len(found) >= limit:
-                        return found
-                    found.append((row.number, decision_of(loaded(reader, row.decision_id))))
-        return found
+            if namespace:
+                rows = reader.opened(namespace, after=after, limit=limit)
+            else:
+                rows = reader.records(after=after, kind="opened", limit=limit)
+            return [(row.number, decision_of(loaded(reader, row.decision_id))) for row in rows]
 
     def labels(self) -> list[Told]:
         """Return what checks have shown of the claims that decisions rested on."""

@@ -161,6 +161,12 @@ class GuardReader(Protocol):
     ) -> list[RecordRow]:
         """Return records after a number, oldest first; of one decision or kind, if named."""
 
+    def opened(self, namespace: tuple[str, ...], *, after: int, limit: int) -> list[RecordRow]:
+        """Return records that opened a decision in this namespace or one below, oldest first.
+
+        They are those after a number whose words are still there.
+        """
+
     def ledger(self, key: str) -> LedgerRow | None:
         """Return the row of an idempotency key."""
 

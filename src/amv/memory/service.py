@@ -303,13 +303,20 @@ class MemoryService(MemoryReading):
         return self._receipt(ids, name)
 
     def forget_namespace(self, namespace: Sequence[str]) -> ForgetReceipt:
-        """Delete a namespace with everything in it, for good."""
+        """Delete a namespace with everything in it, for good.
+
+        Raises ItemNotFound if nothing is remembered in it.  What the gate keeps of
+        actions in it goes all the same.
+        """
         name = check_namespace(namespace)
 
-        def work(tx: Writer) -> tuple[str, ...]:
+        def work(tx: Writer) -> tuple[str, ...] | None:
             ns = tx.namespace(name)
             if ns is None:
-                raise ItemNotFound(f"no namespace {name!r}")
+                # Whatever stands beside a memory under this name goes with the namespace.
+                half_life_s = self._settings.value_model.half_life_s
+                tx.drop_namespace(tx.create_namespace(name, half_life_s).ns_id)
+                return None
             ids: list[str] = []
             after_key = 0
             while rows := tx.page(ns.ns_id, source=None, after_key=after_key, limit=1000):
@@ -320,7 +327,10 @@ class MemoryService(MemoryReading):
 
         ids = self._store.write(work)
         self._views.drop(name)
-        return self._receipt(ids, name)
+        receipt = self._receipt(ids or (), name)
+        if ids is None:
+            raise ItemNotFound(f"no namespace {name!r}")
+        return receipt
 
     def _receipt(self, ids: tuple[str, ...], name: Namespace) -> ForgetReceipt:
         receipt = ForgetReceipt(item_ids=ids, namespace=name, erase=self._store.erase)

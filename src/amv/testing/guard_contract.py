@@ -114,6 +114,7 @@ class GuardStoreContract:
         with store.read() as reader:
             assert reader.last_record() is None
             assert reader.records() == []
+            assert reader.opened(OWNER, after=0, limit=9) == []
             assert reader.ledger("k") is None
             assert reader.ledger_of("d") is None
             assert reader.granted("p") is None
@@ -141,6 +142,35 @@ class GuardStoreContract:
             assert reader.records(after=1, decision_id="d1", kind="observed") == [rows[2]]
             assert reader.records(after=1, limit=2) == rows[1:3]
             assert reader.records(limit=0) == []
+
+    def test_decisions_are_found_by_their_namespace_and_those_above(
+        self, store: GuardStore
+    ) -> None:
+        """A namespace that only begins with the same letters is another one."""
+        names = [("a",), ("a", "b"), ("ab",), ('a"', "b"), ("a", "b", "c"), ("é",), ("a",), ("b",)]
+
+        def work(tx: GuardWriter) -> None:
+            for n, name in enumerate(names):
+                tx.append(record_row(2 * n + 1, f"d{n}"))
+                tx.append(record_row(2 * n + 2, f"d{n}", "observed"))
+                tx.put_text(text_row(f"d{n}")._replace(namespace=name))
+            tx.append(record_row(2 * len(names) + 1, "without words"))
+
+        store.write(work)
+
+        def found(*name: str, after: int = 0, limit: int = 99) -> list[str]:
+            rows = reader.opened(name, after=after, limit=limit)
+            assert all(row.kind == "opened" for row in rows)
+            return [row.decision_id for row in rows]
+
+        with store.read() as reader:
+            assert found("a") == ["d0", "d1", "d4", "d6"]
+            assert found("a", "b") == ["d1", "d4"]
+            assert found('a"') == ["d3"]
+            assert found("é") == ["d5"]
+            assert found("c") == []
+            assert found("a", after=1, limit=2) == ["d1", "d4"]
+            assert found("a", after=9) == ["d6"]
 
     @pytest.mark.parametrize("number", [0, 1, 3, -1])
     def test_a_record_with_a_wrong_number_is_refused(self, store: GuardStore, number: int) -> None:
@@ -334,6 +364,19 @@ class ForgettingContract(GuardStoreContract):
         both.memory.write(lambda tx: tx.drop_namespace(keys["ns_id"]))
 
         assert self.left(both) == []
+
+    def test_words_about_no_item_go_with_their_namespace_alone(self, both: Both) -> None:
+        """It need not be there: what nobody remembers has none."""
+        words = text_row("d1")._replace(namespace=("nobody",))
+        both.guard.write(lambda tx: tx.put_text(words))
+        both.guard.write(lambda tx: tx.put_text(text_row("d2")))
+        made = both.memory.write(lambda tx: tx.create_namespace(("nobody",), 1.0))
+
+        both.memory.write(lambda tx: tx.drop_namespace(made.ns_id))
+
+        with both.guard.read() as reader:
+            assert reader.text("d1") is None
+            assert reader.text("d2") == text_row("d2")
 
     def test_an_item_of_another_namespace_takes_nothing_along(
         self, both: Both, keys: dict[str, int]

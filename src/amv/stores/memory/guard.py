@@ -66,6 +66,15 @@ class _Writer:
         ]
         return found[:limit]
 
+    def opened(self, namespace: tuple[str, ...], *, after: int, limit: int) -> list[RecordRow]:
+        own = {
+            decision_id
+            for decision_id, row in self._tables.words.items()
+            if row.namespace[: len(namespace)] == namespace
+        }
+        rows = self.records(after=after, kind="opened")
+        return [row for row in rows if row.decision_id in own][:limit]
+
     def ledger(self, key: str) -> LedgerRow | None:
         return self._tables.rows.get(key)
 

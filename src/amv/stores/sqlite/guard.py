@@ -24,6 +24,11 @@ T = TypeVar("T")
 SECRET_META = "guard_secret"
 
 _RECORDS = "SELECT number, decision_id, kind, before, hash, body FROM guard_record"
+OPENED = """SELECT r.number, r.decision_id, r.kind, r.before, r.hash, r.body
+    FROM guard_text t JOIN guard_record r ON r.decision_id = t.decision_id
+    WHERE (t.namespace = ? OR t.namespace >= ? AND t.namespace < ?)
+        AND r.kind = 'opened' AND r.number > ?
+    ORDER BY r.number LIMIT ?"""
 _LEDGER = """SELECT key, digest, state, permit_hash, expires_s, decision_id, changed_s, approval_id
     FROM guard_ledger"""
 _APPROVALS = """SELECT approval_id, decision_id, digest, state, created_s, expires_s, decided_by
@@ -66,6 +71,13 @@ class SqliteGuardReader:
                 params.append(wanted)
         params.append(-1 if limit is None else limit)
         found = self._execute(f"{statement} ORDER BY number LIMIT ?", params)
+        return decoded(lambda columns: RecordRow(*columns), found, "a record of the gate")
+
+    def opened(self, namespace: tuple[str, ...], *, after: int, limit: int) -> list[RecordRow]:
+        name = namespace_text(namespace)
+        # Names are JSON: one below goes on with a comma where this one ends.
+        below = name[:-1] + ","
+        found = self._execute(OPENED, (name, below, name[:-1] + "-", after, limit))
         return decoded(lambda columns: RecordRow(*columns), found, "a record of the gate")
 
     def ledger(self, key: str) -> LedgerRow | None:
