@@ -274,8 +274,7 @@ def _checks(state: Deciding) -> tuple[CheckView, ...]:
     return tuple(
         CheckView(
             verifier=one.evidence.check,
-            # Records of old do not say it.
-            ended=one.ended or ("answered" if one.is_evidence else "failed"),
+            ended=one.ended or _ended_before(one),
             found={
                 state.case.premises[place].name: outcome
                 for place, outcome in zip(
@@ -286,6 +285,13 @@ def _checks(state: Deciding) -> tuple[CheckView, ...]:
         )
         for one in state.observed
     )
+
+
+def _ended_before(observed: Observed) -> str:
+    """Return how a check ended of which the record does not say it, as those of old do not."""
+    if not observed.is_evidence:
+        return "failed"
+    return NOTHING if set(observed.evidence.outcomes) == {NOTHING} else "answered"
 
 
 def _views(state: Deciding, judged: Judgement) -> tuple[PremiseView, ...]:
