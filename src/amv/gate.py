@@ -33,8 +33,8 @@ from amv.guard.policy import Policy, parse
 from amv.guard.ports import GuardStore, GuardWriter, Remembered, Shown, State
 from amv.guard.prior import LogisticPrior
 from amv.guard.service import GuardService
+from amv.memory.checked import Checked
 from amv.memory.item import check_namespace
-from amv.memory.life import Checked
 from amv.memory.service import MemoryService
 from amv.stores.memory import MemoryStore
 from amv.stores.memory.guard import MemoryGuardStore

@@ -208,12 +208,15 @@ class GuardService(Executions, History):
 
     def _advanced(self, state: Deciding, *, run_checks: bool) -> Deciding:
         """Make the checks that are due; only those that are the gate's own, unless *run_checks*."""
-        for _ in range(STEPS_MAX):
-            check = state.check()
-            if check is None or not (run_checks or self._is_own(check.name)):
-                break
+        while self._is_due(state, run_checks=run_checks):
             state = self._observed(state, self._asked(state))
         return state
+
+    def _is_due(self, state: Deciding, *, run_checks: bool) -> bool:
+        check = state.check()
+        if check is None or len(state.observed) >= STEPS_MAX:
+            return False
+        return run_checks or self._is_own(check.name)
 
     def _is_own(self, verifier: str) -> bool:
         """Return whether the gate alone may make a check: it knows the address to ask."""

@@ -6,7 +6,6 @@ believed state leaves the indexes in the same transaction.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from amv.errors import Conflict, InvalidInput
 from amv.memory import lexical
@@ -42,14 +41,6 @@ class NewItem:
     def begins_s(self) -> float:
         """When it comes into force."""
         return self.created_s if self.valid_from_s is None else self.valid_from_s
-
-
-class Checked(NamedTuple):
-    """What a check found of an item: it holds, or *value* does; None where nothing does."""
-
-    item_id: str
-    holds: bool
-    value: object = None
 
 
 def new_row(edit: Edit, item: NewItem, state: State) -> Row:
@@ -419,31 +410,6 @@ def refute(edit: Edit, row: Row, by: str | None) -> Row:
     changed = edit.retire(refuted, status=Status.REFUTED)
     edit.tx.add_history(row.key, HistoryRow(edit.now_s, "refuted", row.content, row.claim))
     return changed
-
-
-def replaced(edit: Edit, row: Row, new: NewItem) -> Row:
-    """Note that a check found the item wrong, and what holds instead; return the row of that."""
-    refute(edit, row, new.id)
-    added = add(edit, [new])[0]
-    found = replace(added, supersedes=row.id, last_verified_s=edit.now_s)
-    edit.tx.update(found)
-    edit.change.items.append(found.key)
-    return found
-
-
-def checked(edit: Edit, check: Checked, new: NewItem | None) -> Row | None:
-    """Note what a check found; return the row that says so, None if the item is live no more.
-
-    *new* takes the place of an item that was found wrong.
-    """
-    rows = edit.tx.rows_with_id(check.item_id, edit.row.ns_id)
-    live = [r for r in rows if r.status is Status.LIVE and not r.is_expired(edit.now_s)]
-    if not live:
-        return None
-    (row,) = live
-    if check.holds:
-        return confirm(edit, row)
-    return refute(edit, row, None) if new is None else replaced(edit, row, new)
 
 
 def delete(edit: Edit, rows: Sequence[Row]) -> None:

@@ -11,22 +11,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from amv.checks import check_flag, several, shown
+from amv.checks import check_flag, several
 from amv.errors import (
-    Conflict,
     DimensionMismatch,
-    InvalidInput,
     ItemNotFound,
     StoreClosed,
     StoreError,
     StoreUnavailable,
 )
-from amv.memory import indexing, life, lookup, transfer, upkeep
+from amv.memory import checked, indexing, life, lookup, transfer, upkeep
+from amv.memory.checked import Checked
 from amv.memory.edit import Edit
 from amv.memory.hot import IndexDamaged
 from amv.memory.intake import Request
 from amv.memory.item import (
-    Claim,
     Item,
     JsonScalar,
     Namespace,
@@ -35,7 +33,6 @@ from amv.memory.item import (
     check_interval,
     check_namespace,
 )
-from amv.memory.life import Checked
 from amv.memory.ports import PASSAGES_MAX, NamespaceRow, Vectors, Writer
 from amv.memory.query import Found, Query
 from amv.memory.reading import MemoryReading
@@ -216,23 +213,8 @@ class MemoryService(MemoryReading):
             return self._change(item_id, namespace, now_s, lambda e, row: life.refute(e, row, None))
         with self._store.read() as reader:
             row, ns = lookup.find(reader, item_id, namespace, now_s)
-        new = self._successor(row, ns, value, now_s)
-        return self._change(item_id, ns.name, now_s, lambda e, old: life.replaced(e, old, new))
-
-    def _successor(self, row: Row, ns: NamespaceRow, value: object, now_s: float) -> life.NewItem:
-        """Return the item that says what a check found in place of what *row* claims."""
-        if row.claim is None:
-            raise Conflict(f"item {row.id!r} has no claim whose value could be {shown(value)}")
-        claim = Claim(row.claim.subject, row.claim.attribute, value)  # type: ignore[arg-type]
-        fields = {
-            "content": f"{claim.subject} {claim.attribute}: {claim.value}",
-            "namespace": ns.name,
-            "claim": claim,
-            "source": row.source,
-            "source_trust": row.source_trust,
-            "metadata": dict(row.metadata),
-        }
-        return self._intake.embed([self._intake.check(fields, now_s)], now_s)[0]
+        new = checked.successor(self._intake, row, ns, value, now_s)
+        return self._change(item_id, ns.name, now_s, lambda e, old: checked.replaced(e, old, new))
 
     @contextmanager
     def telling(
@@ -246,7 +228,7 @@ class MemoryService(MemoryReading):
         nothing takes its place.
         """
         name, now_s = check_namespace(namespace), self._clock()
-        news = self._successors(checks, name, now_s)
+        news = checked.successors(self._store, self._intake, checks, name, now_s)
         closed: list[NamespaceRow] = []
 
         def tell(tx: Writer) -> builtins.list[str]:
@@ -256,7 +238,7 @@ class MemoryService(MemoryReading):
             found = [
                 row.id
                 for check, new in zip(checks, news, strict=True)
-                if (row := life.checked(edit, check, new)) is not None
+                if (row := checked.note(edit, check, new)) is not None
             ]
             closed.append(edit.close())
             return found
@@ -264,20 +246,6 @@ class MemoryService(MemoryReading):
         yield tell
         for ns in closed[-1:]:
             self._index_if_due(ns, now_s)
-
-    def _successors(
-        self, checks: Sequence[Checked], name: Namespace, now_s: float
-    ) -> builtins.list[life.NewItem | None]:
-        found: list[life.NewItem | None] = []
-        for check in checks:
-            new = None
-            if not check.holds and isinstance(check.value, str | int | float | bool):
-                with suppress(ItemNotFound, Conflict, InvalidInput):
-                    with self._store.read() as reader:
-                        row, ns = lookup.find(reader, check.item_id, name, now_s)
-                    new = self._successor(row, ns, check.value, now_s)
-            found.append(new)
-        return found
 
     # Forgetting
 
