@@ -31,6 +31,7 @@ from amv.errors import (
     StoreError,
     StoreUnavailable,
 )
+from amv.memory.checked import Checked
 from amv.memory.lookup import EMBEDDER_META
 from amv.memory.ports import Embedder, Floats
 from amv.memory.service import MemoryService
@@ -368,8 +369,15 @@ def calls(memory: Memory) -> dict[str, Callable[[], object]]:
         "search": lambda: memory.search("x", namespace=NS),
         "stats": lambda: memory.stats(),
         "sweep": lambda: memory.sweep(),
+        "telling": lambda: told(memory),
         "update": lambda: memory.update("x", content="y"),
     }
+
+
+def told(memory: Memory) -> None:
+    """Tell the memory what a check found."""
+    with memory.telling([Checked("x", holds=True)], namespace=NS) as tell:
+        memory.store.write(tell)
 
 
 def test_every_public_method_is_among_the_calls(memory: Memory) -> None:

@@ -6,11 +6,13 @@ be of its kind.  A range is the business of the object itself.
 """
 
 import reprlib
+import threading
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin
+from weakref import WeakKeyDictionary
 
 from amv.errors import AmvError, Conflict, InvalidInput
 
@@ -21,15 +23,33 @@ class Verifying:
     """A verifier under way; *has_read* is set once it asked AMV's own memory."""
 
     has_read = False
+    has_ended = False
+
+
+VERIFIER_HEADER = "amv-verifier"
+"""Goes with each GET of a verifier, so that a gateway knows it, and refuses it by `REFUSED`."""
+
+REFUSED = "refused"
 
 
 verifying: ContextVar[Verifying | None] = ContextVar("amv_verifying", default=None)
 """The verifier that runs in this context."""
 
+verifying_threads: WeakKeyDictionary[threading.Thread, Verifying] = WeakKeyDictionary()
+"""The threads that verifiers have started; a new thread takes over no context."""
+
+
+def verifier_here() -> Verifying | None:
+    """Return the verifier that this code runs for, if any, until that has ended."""
+    running = verifying.get()
+    if running is None and verifying_threads:
+        running = verifying_threads.get(threading.current_thread())
+    return None if running is None or running.has_ended else running
+
 
 def check_independent() -> None:
     """Raise Conflict inside a verifier: what the memory says is no evidence for the memory."""
-    running = verifying.get()
+    running = verifier_here()
     if running is not None:
         running.has_read = True
         raise Conflict("a verifier must ask the world, not AMV's own memory")

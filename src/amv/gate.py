@@ -30,9 +30,10 @@ from amv.guard.actions import Action
 from amv.guard.calibration import Calibration
 from amv.guard.plan import Verdict
 from amv.guard.policy import Policy, parse
-from amv.guard.ports import GuardStore, Remembered, State
+from amv.guard.ports import GuardStore, GuardWriter, Remembered, Shown, State
 from amv.guard.prior import LogisticPrior
 from amv.guard.service import GuardService
+from amv.memory.checked import Checked
 from amv.memory.item import check_namespace
 from amv.memory.service import MemoryService
 from amv.stores.memory import MemoryStore
@@ -78,19 +79,14 @@ class MemoryClaims:
             is_trusted=item.source_trust >= TRUSTED_FROM,
         )
 
-    def confirm(self, namespace: tuple[str, ...], item_id: str) -> None:
-        """Note that a check found a claim still true."""
-        self._memory.confirm(item_id, namespace=namespace)
-
-    def refute(self, namespace: tuple[str, ...], item_id: str, value: object) -> str:
-        """Note that a check found another value; return the id of the item that says so.
-
-        A value that no claim can hold refutes the item, and nothing takes its place.
-        """
-        if isinstance(value, str | int | float | bool):
-            with suppress(InvalidInput):
-                return self._memory.refute(item_id, value, namespace=namespace).id
-        return self._memory.refute(item_id, namespace=namespace).id
+    @contextmanager
+    def telling(
+        self, namespace: tuple[str, ...], shown: Sequence[Shown]
+    ) -> Iterator[Callable[[GuardWriter], list[str]]]:
+        """Prepare to tell the memory what checks showed, within a decision's transaction."""
+        checks = [Checked(one.item_id, one.holds, one.value) for one in shown]
+        with self._memory.telling(checks, namespace=namespace) as tell:
+            yield lambda tx: tell(tx.memory)
 
     def used(self, namespace: tuple[str, ...], item_ids: Sequence[str]) -> None:
         """Note that an action rested on items."""

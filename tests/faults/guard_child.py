@@ -10,25 +10,33 @@ from typing import Any
 import amv
 from amv.guard.ports import State
 from tests.faults.child import say, serve_jobs, take_aim
-from tests.guard.gates import cancel, opened
+from tests.guard.gates import OWNER, cancel, opened
 
 ORDERS = ("W1", "W2", "W3")
 
 
-def cancel_all(guard: amv.Guard, *, acts_early: bool = False) -> list[str]:
-    """Cancel the orders that the gate lets be cancelled; return which these are."""
+def cancel_all(guard: amv.Guard, *, broken: str = "") -> list[str]:
+    """Cancel the orders that the gate lets be cancelled; return which these are.
+
+    *broken* on purpose: "acts_early", before that is written down, or
+    "tells_early", the memory before the log.
+    """
     done = []
     for order_id in ORDERS:
+        if broken == "tells_early":
+            claim = guard.memory.find_claim(OWNER, f"order/{order_id}", "status")
+            assert claim is not None
+            guard.memory.confirm(claim.id, namespace=OWNER)
         decision = guard.decide(cancel(order_id))
         say(order=order_id, decided=decision.verdict)
         if decision.permit is None:
             continue
-        if acts_early:
+        if broken == "acts_early":
             say(order=order_id, cancelled=True)
         key = guard.redeem(decision.permit.token, cancel(order_id))
         say(order=order_id, reserved=True)
         guard.dispatched(key)
-        if not acts_early:
+        if broken != "acts_early":
             say(order=order_id, cancelled=True)
         done.append(order_id)
         guard.settle(key, State.SUCCEEDED)
@@ -37,11 +45,11 @@ def cancel_all(guard: amv.Guard, *, acts_early: bool = False) -> list[str]:
 
 
 def run(job: dict[str, Any]) -> None:
-    """Cancel all orders with a fault at one call; *acts_early*: broken on purpose."""
+    """Cancel all orders with a fault at one call."""
     take_aim(job["call"], job["nth"])
     with suppress(amv.PermitRefused), opened(job["path"]) as guard:
         guard.verifier("order_status")(lambda order_id: "pending")
-        cancel_all(guard, acts_early=job["acts_early"])
+        cancel_all(guard, broken=job["broken"])
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 A child that cancels orders is killed at each write, sync and truncation it
 makes.  The process after it tries to cancel them all again: none that was
-cancelled is, what was dispatched without an outcome is UNKNOWN, and the log is
-whole, with all that was acknowledged in it.
+cancelled is, what was reserved or dispatched without an outcome is UNKNOWN, and
+the log is whole, with all that was acknowledged in it.  The memory knows of a check if, and
+only if, the log does.
 """
 
 import shutil
@@ -17,7 +18,7 @@ import amv
 from amv.guard.ports import State
 from tests.faults.guard_child import ORDERS
 from tests.faults.strace import Child, Run, injecting, needs_strace, spread
-from tests.guard.gates import cancel, opened, remember
+from tests.guard.gates import OWNER, cancel, opened, remember
 
 pytestmark = [
     pytest.mark.faults,
@@ -25,6 +26,8 @@ pytestmark = [
 ]
 
 CALLS = ("pwrite64", "write", "fdatasync", "fsync", "ftruncate", "unlink")
+UNENDED = (State.RESERVED, State.DISPATCHED)
+
 KILLS_MAX = 60
 """Of one sort of call; all of them where there are fewer."""
 
@@ -47,12 +50,12 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def killed(
-    child: Child, scene: Path, folder: Path, call: str, nth: int, *, acts_early: bool = False
+    child: Child, scene: Path, folder: Path, call: str, nth: int, *, broken: str = ""
 ) -> tuple[Run, Path]:
     """Run a child on a copy of the file; return what it said, and the file."""
     shutil.copytree(scene.parent, folder)
     path = folder / "amv.db"
-    job = {"path": str(path), "call": call, "nth": nth, "acts_early": acts_early}
+    job = {"path": str(path), "call": call, "nth": nth, "broken": broken}
     return child.do(job, lambda line: None), path
 
 
@@ -67,6 +70,12 @@ def problems(run: Run, path: Path) -> list[str]:
     with opened(str(path)) as guard:
         wrong = guard.replay() + guard.memory.check()
         before = states(guard)
+        checked = {str(d.premises[0].subject) for _, d in guard.decisions() if d.values}
+        wrong += [
+            f"the memory and the log do not say the same of {order}"
+            for order in ORDERS
+            if (f"order/{order}" in checked) != is_verified(guard, order)
+        ]
         wrong += [
             f"{order} was settled, and is {before.get(order)}"
             for order in said(run, "settled")
@@ -81,7 +90,7 @@ def problems(run: Run, path: Path) -> list[str]:
         wrong += [
             f"{order} was {before[order]} and is {state}"
             for order, state in after.items()
-            if state is not (State.UNKNOWN if before[order] is State.DISPATCHED else before[order])
+            if state is not (State.UNKNOWN if before[order] in UNENDED else before[order])
         ]
         guard.verifier("order_status")(lambda order_id: "pending")
         again = {order for order in ORDERS if is_granted(guard, order)}
@@ -100,6 +109,13 @@ def states(guard: amv.Guard) -> dict[str, State]:
         rows = [row for state in State for row in reader.in_state(state, 1e12)]
     by_digest = {cancel(order).digest(): order for order in ORDERS}
     return {by_digest[row.digest]: row.state for row in rows}
+
+
+def is_verified(guard: amv.Guard, order: str) -> bool:
+    """Return whether the memory knows that a check found its claim to hold."""
+    item = guard.memory.find_claim(OWNER, f"order/{order}", "status")
+    assert item is not None
+    return item.last_verified_at is not None
 
 
 def is_granted(guard: amv.Guard, order: str) -> bool:
@@ -151,7 +167,20 @@ def test_control_acting_before_that_is_written_down_is_found_out(
     twice = 0
 
     for call, nth in places[:: max(1, len(places) // 40)]:
-        run, path = killed(child, scene, tmp_path / f"{call}{nth}", call, nth, acts_early=True)
+        run, path = killed(child, scene, tmp_path / f"{call}{nth}", call, nth, broken="acts_early")
         twice += any("is cancelled twice" in what for what in problems(run, path))
 
     assert twice > 0
+
+
+def test_control_telling_the_memory_before_the_log_is_found_out(
+    child: Child, scene: Path, tmp_path: Path
+) -> None:
+    places = points(child, scene, tmp_path / "whole")
+    apart = 0
+
+    for call, nth in places[:: max(1, len(places) // 40)]:
+        run, path = killed(child, scene, tmp_path / f"{call}{nth}", call, nth, broken="tells_early")
+        apart += any("do not say the same" in what for what in problems(run, path))
+
+    assert apart > 0

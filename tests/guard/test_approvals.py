@@ -1,11 +1,16 @@
 """Approvals: a person lets one action go ahead, once, for a time, and not against the world."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import amv
+from amv.guard.ports import State
 from amv.testing import FakeClock
 from tests.guard.gates import CANCEL, cancel, opened, policy_of, remember
 
@@ -61,6 +66,7 @@ def test_an_approved_action_goes_ahead_once(guard: amv.Guard) -> None:
     assert (decision.verdict, decision.code) == ("PROCEED", "approved")
     assert decision.reason == "approved by ann"
     assert decision.permit is not None
+    assert guard.approvals.get(approval_id).state == "approved"
     guard.redeem(decision.permit.token, cancel())
     assert guard.approvals.get(approval_id).state == "used"
     again = guard.decide(cancel(), approval_id=approval_id)
@@ -183,3 +189,151 @@ def test_without_approval_in_its_rule_an_abstention_asks_nobody() -> None:
 
         assert guard.decide(cancel()).approval_id == ""
         assert guard.approvals.list() == []
+
+
+def granted(guard: amv.Guard, approval_id: str) -> str:
+    """Return the permit of a decision that an approval has let go ahead."""
+    decision = guard.decide(cancel(), approval_id=approval_id)
+    assert (decision.verdict, decision.code) == ("PROCEED", "approved")
+    assert decision.permit is not None
+    return decision.permit.token
+
+
+def test_a_permit_that_was_not_redeemed_uses_no_approval_up(
+    guard: amv.Guard, clock: FakeClock
+) -> None:
+    """Nothing was done on it: whoever was too late decides again, and asks nobody again."""
+    approval_id = asked_for(guard)
+    guard.approve(approval_id, by="ann")
+    late = granted(guard, approval_id)
+    clock.advance(61.0)
+    with pytest.raises(amv.PermitRefused, match="has expired"):
+        guard.redeem(late, cancel())
+
+    guard.redeem(granted(guard, approval_id), cancel())
+
+    assert guard.approvals.get(approval_id).state == "used"
+
+
+def test_a_permit_is_good_no_longer_than_its_approval(guard: amv.Guard, clock: FakeClock) -> None:
+    approval_id = asked_for(guard)
+    guard.approve(approval_id, by="ann")
+    clock.advance(DAY_S - 30.0)
+    token = granted(guard, approval_id)
+    clock.advance(30.0)
+
+    with pytest.raises(amv.PermitRefused, match="the approval has expired; decide about"):
+        guard.redeem(token, cancel())
+
+    assert guard.approvals.get(approval_id).state == "approved"
+    assert guard.replay() == []
+
+
+def test_an_approval_is_used_up_by_a_call_that_failed_too(guard: amv.Guard) -> None:
+    """It was for one execution; for another, the person is asked again."""
+    approval_id = asked_for(guard)
+    guard.approve(approval_id, by="ann")
+    key = guard.redeem(granted(guard, approval_id), cancel())
+    guard.settle(key, State.FAILED)
+
+    again = guard.decide(cancel(), approval_id=approval_id)
+
+    assert (again.code, again.reason) == ("not_approved", "the approval is used")
+
+
+@pytest.mark.parametrize("where", ["memory", "sqlite"])
+def test_of_32_that_redeem_on_one_approval_one_executes(where: str, tmp_path: Path) -> None:
+    """Each has a permit by it; the approval and one permit are used up at once."""
+    rule = {**CANCEL, "approval": True, "loss": {"wrong": 120.0, "abstain": 5.0}}
+    path = ":memory:" if where == "memory" else str(tmp_path / "amv.db")
+    with opened(path, policy_of(actions={"cancel_order": rule})) as guard:
+        guard.verifier("order_status")(lambda order_id: None)
+        remember(guard)
+        approval_id = asked_for(guard)
+        guard.approve(approval_id, by="ann")
+        start, done = threading.Barrier(32), list[str]()
+
+        def act(_: int) -> None:
+            start.wait()
+            decision = guard.decide(cancel(), approval_id=approval_id)
+            if decision.permit is not None:
+                with suppress(amv.PermitRefused):
+                    done.append(guard.redeem(decision.permit.token, cancel()))
+
+        with ThreadPoolExecutor(32) as pool:
+            list(pool.map(act, range(32)))
+
+        assert len(done) == 1
+        assert guard.approvals.get(approval_id).state == "used"
+        assert guard.replay() == []
+
+
+def test_all_that_can_be_checked_is_checked_anew_after_an_approval() -> None:
+    """Also what was not worth its price before: a person has taken the price upon them."""
+    asked: list[str] = []
+    rule = {**CANCEL, "approval": True, "loss": {"wrong": 1e6, "abstain": 5.0}}
+    rule["rests_on"] = {
+        "status": {**CANCEL["rests_on"]["status"], "verify_with": ["dear", "dearer", "again"]}
+    }
+    poor = {"sensitivity": 0.6, "specificity": 0.6, "args": {"order_id": "$order_id"}}
+    verifiers = {
+        "dearer": {**poor, "cost": 90.0, "fresh_s": 1e9},
+        "dear": {**poor, "cost": 80.0, "fresh_s": 1e9},
+        "again": {**poor, "cost": 99.0, "group": "dear"},
+    }
+    policy = policy_of(verifiers=verifiers, actions={"cancel_order": rule})
+    reads: dict[str, object] = {"dear": None, "dearer": "pending", "again": "pending"}
+    with opened(policy=policy) as guard:
+        for name in verifiers:
+
+            def read(order_id: str, name: str = name) -> object:
+                asked.append(name)
+                return reads[name]
+
+            guard.verifier(name)(read)
+        remember(guard)
+        approval_id = asked_for(guard)
+        assert asked == []
+        guard.approve(approval_id, by="ann")
+        granted(guard, approval_id)
+        # The second told something, so that the third is not asked.
+        assert asked == ["dear", "dearer"]
+
+        # The reading of a moment ago is not used again.
+        reads["dear"] = "shipped"
+        refused = guard.decide(cancel(), approval_id=approval_id)
+        assert (refused.verdict, refused.code) == ("ABSTAIN", "not_approved")
+        assert asked == ["dear", "dearer", "dear"]
+        assert guard.replay() == []
+
+
+def test_a_client_makes_the_checks_of_an_approval_itself() -> None:
+    rule = {**CANCEL, "approval": True, "loss": {"wrong": 1e6, "abstain": 5.0}}
+    verifier = {"cost": 80.0, "sensitivity": 0.6, "specificity": 0.6}
+    policy = policy_of(verifiers={"order_status": verifier}, actions={"cancel_order": rule})
+    with opened(policy=policy) as guard:
+        remember(guard)
+        approval_id = asked_for(guard)
+        with pytest.raises(amv.InvalidInput, match="asks for no check"):
+            guard.evidence(guard.decide(cancel()).id, "order_status", "pending")
+        guard.approve(approval_id, by="ann")
+
+        decision = guard.decide(cancel(), run_checks=False, approval_id=approval_id)
+        assert decision.check is not None
+        told = guard.evidence(decision.id, "order_status", "pending", approval_id=approval_id)
+
+        assert (decision.verdict, decision.permit) == ("VERIFY", None)
+        assert decision.reason == "approved; order_status is asked once more before that counts"
+        assert (told.verdict, told.code) == ("PROCEED", "approved")
+
+
+def test_a_request_that_was_not_approved_has_nothing_checked(
+    guard: amv.Guard, world: World
+) -> None:
+    approval_id = asked_for(guard)
+    before = world.asked
+    decision = guard.decide(cancel(), run_checks=False, approval_id=approval_id)
+    assert decision.verdict == "VERIFY"
+
+    assert guard.decide(cancel(), approval_id=approval_id).code == "not_approved"
+    assert world.asked == before + 1

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amv.errors import InvalidInput
-from amv.guard.actions import Action
+from amv.guard.actions import Action, equal
 from amv.guard.bind import Premise, case_of, filled, premises_of, required_by
 from amv.guard.judge import judge
 from amv.guard.policy import ActionRule, Policy, PremiseRule, parse
-from amv.guard.ports import Remembered
+from amv.guard.ports import Remembered, Shown
 from amv.guard.prior import P_MAX, UNKNOWN, Features, LogisticPrior
 
 NOW_S = 1_800_000_000.0
@@ -34,10 +34,7 @@ class FakeClaims:
         found = [one for s, a, one in self.claims if (s, a) == (subject, attribute)]
         return max(found, key=lambda one: (one.trust, one.since_s), default=None)
 
-    def confirm(self, namespace: tuple[str, ...], item_id: str) -> None:
-        raise NotImplementedError
-
-    def refute(self, namespace: tuple[str, ...], item_id: str, value: object) -> str:
+    def telling(self, namespace: tuple[str, ...], shown: Sequence[Shown]) -> Any:
         raise NotImplementedError
 
     def used(self, namespace: tuple[str, ...], item_ids: Sequence[str]) -> None:
@@ -286,6 +283,16 @@ def claims(draw: st.DrawFn, low: float, high: float) -> tuple[str, str, Remember
     return "x", draw(names), found
 
 
+def contradicted(
+    claim: tuple[str, str, Remembered], by: list[tuple[str, str, Remembered]]
+) -> tuple[str, str, Remembered]:
+    """Return a claim as the memory holds it after others of another value came in."""
+    subject, attribute, found = claim
+    others = [other.value for s, a, other in by if (s, a) == (subject, attribute)]
+    is_flagged = any(not equal(value, found.value) for value in others)
+    return subject, attribute, found._replace(is_contradicted=found.is_contradicted or is_flagged)
+
+
 requirements = st.sampled_from(
     [{}, {"require": "pending"}, {"require": {"one_of": [5, "delivered"]}}]
 )
@@ -298,6 +305,7 @@ requirements = st.sampled_from(
     rules=st.lists(requirements, min_size=1, max_size=3),
     theta=st.sampled_from([6.0, 120.0]),
     checked=st.booleans(),
+    flags=st.booleans(),
 )
 def test_untrusted_claims_never_help(
     trusted: list[tuple[str, str, Remembered]],
@@ -305,15 +313,20 @@ def test_untrusted_claims_never_help(
     rules: list[dict[str, Any]],
     theta: float,
     checked: bool,
+    flags: bool,
 ) -> None:
-    """Whoever can write into the memory what nobody trusts must not open the gate with it."""
+    """Whoever can write into the memory what nobody trusts must not open the gate with it.
+
+    Neither by what it says nor, where it *flags*, by contradicting what others said.
+    """
     rests_on = {
         name: {"claim": f"x/{name}", "wrong": theta, "verify_with": ["look"][:checked], **require}
         for name, require in zip("abc", rules, strict=False)
     }
     asked = policy(rests_on)
     clean, rule = bound(asked, FakeClaims(*trusted))
-    dirty, _ = bound(asked, FakeClaims(*trusted, *poison))
+    told = [contradicted(one, poison) for one in trusted] if flags else trusted
+    dirty, _ = bound(asked, FakeClaims(*told, *poison))
     before = judge(case_of(clean, rule, asked, "default"), [])
     after = judge(case_of(dirty, rule, asked, "default"), [])
 
@@ -321,3 +334,21 @@ def test_untrusted_claims_never_help(
     assert after.harm >= before.harm - 1e-12
     assert after.proceed >= before.proceed - 1e-9
     assert after.verdict != "PROCEED" or before.verdict == "PROCEED"
+
+
+@pytest.mark.parametrize("says", [-2.5, 2.5])
+def test_a_contradiction_makes_no_premise_less_likely_to_be_violated(says: float) -> None:
+    """Whatever a calibration may have learned of contradictions."""
+    model = LogisticPrior(contradicted=says)
+    for value in ("pending", "delivered"):
+        found = []
+        for flag in (False, True):
+            claims = FakeClaims(("order/1", "status", remembered(value, is_contradicted=flag)))
+            rules = policy({"s": STATUS})
+            action = Action(tool="cancel", arguments={"order_id": "1"})
+            found += premises_of(
+                action, rules.actions["cancel"], claims, lambda f, kind: model(f), NOW_S
+            )
+        alone, flagged = found
+
+        assert flagged.p >= alone.p

@@ -19,14 +19,14 @@ from hypothesis.stateful import (
 )
 
 import amv
-from amv.guard.ports import State
+from amv.guard.ports import LedgerRow, State
 from amv.testing import FakeClock
 from tests.guard.gates import OWNER, cancel, opened, policy_of, remember
 
 EDGES = {
     None: {State.APPROVED},
     State.APPROVED: {State.APPROVED, State.RESERVED},
-    State.RESERVED: {State.DISPATCHED, State.FAILED},
+    State.RESERVED: {State.DISPATCHED, State.FAILED, State.UNKNOWN},
     State.DISPATCHED: {State.SUCCEEDED, State.FAILED, State.UNKNOWN},
     State.UNKNOWN: {State.SUCCEEDED, State.FAILED},
     State.SUCCEEDED: set(),
@@ -164,12 +164,12 @@ class Ledger(RuleBasedStateMachine):
 
     @rule(older_than_s=st.sampled_from([-1.0, 45.0]))
     def reconcile(self, older_than_s: float) -> None:
-        """Everything dispatched before that is UNKNOWN now, and nothing else has moved."""
+        """All reserved or dispatched before that is UNKNOWN now, and nothing else has moved."""
         for key in self.guard.reconcile(older_than_s):
             order = self._order_of(key)
             self.step(order, State.UNKNOWN)
         if older_than_s < 0:
-            assert State.DISPATCHED not in self.states.values()
+            assert not {State.RESERVED, State.DISPATCHED} & set(self.states.values())
 
     def _order_of(self, key: str) -> str:
         digest = self.guard.get(self.guard.decision_of_key(key)).digest
@@ -338,6 +338,115 @@ def test_what_is_reconciled_is_unknown_and_not_granted_again(guard: amv.Guard) -
     assert "another action" in guard.decide(cancel(note="x")).reason
     guard.settle(key, State.FAILED)
     assert guard.decide(cancel()).verdict == "PROCEED"
+
+
+def test_a_permit_that_another_took_the_place_of_says_so(guard: amv.Guard) -> None:
+    """Nothing is wrong with its action or its arguments."""
+    first, second = guard.decide(cancel()), guard.decide(cancel())
+
+    with pytest.raises(amv.PermitRefused, match="a later decision under the same idempotency key"):
+        guard.redeem(token_of(first), cancel())
+    # Whoever has another action is told no more than of a permit that never was.
+    with pytest.raises(amv.PermitRefused, match="no such permit"):
+        guard.redeem(token_of(first), cancel("W2"))
+    guard.redeem(token_of(second), cancel())
+
+
+def test_a_permit_of_another_action_under_the_key_says_so_too(guard: amv.Guard) -> None:
+    first = guard.decide(cancel(note="a"))
+    guard.decide(cancel(note="b"))
+
+    with pytest.raises(amv.PermitRefused, match="given another in its place"):
+        guard.redeem(token_of(first), cancel(note="a"))
+
+
+def test_what_was_only_reserved_is_reconciled_too(guard: amv.Guard) -> None:
+    """A crash between the two steps must not keep a key for ever."""
+    key = guard.redeem(token_of(guard.decide(cancel())), cancel())
+    guard._clock.advance(1.0)  # type: ignore[attr-defined]
+
+    assert guard.reconcile(0.5) == [key]
+    # Whoever was only slow must not make the call after all.
+    with pytest.raises(amv.Conflict, match="UNKNOWN can't become DISPATCHED"):
+        guard.dispatched(key)
+    assert guard.decide(cancel()).code == "granted_before"
+    guard.settle(key, State.FAILED)
+    assert guard.decide(cancel()).verdict == "PROCEED"
+    assert guard.replay() == []
+
+
+@pytest.mark.parametrize("to", [State.DISPATCHED, State.SUCCEEDED])
+def test_a_call_that_goes_on_meanwhile_is_not_reconciled(guard: amv.Guard, to: State) -> None:
+    key = guard.redeem(token_of(guard.decide(cancel())), cancel())
+    if to is State.SUCCEEDED:
+        guard.dispatched(key)
+    guard._clock.advance(1.0)  # type: ignore[attr-defined]
+    mark = guard._mark_unknown
+
+    def late(row: LedgerRow) -> bool:
+        if to is State.DISPATCHED:
+            guard.dispatched(key)
+        else:
+            guard.settle(key, to)
+        return mark(row)
+
+    guard._mark_unknown = late  # type: ignore[method-assign]
+
+    assert guard.reconcile(0.5) == []
+    with guard._store.read() as reader:
+        row = reader.ledger(key)
+    assert row is not None
+    assert row.state is to
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [(True, State.SUCCEEDED), (False, State.FAILED), (None, State.UNKNOWN)],
+)
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_a_reconciler_tells_what_became_of_a_call(
+    guard: amv.Guard, said: bool | None, state: State, is_marked: bool
+) -> None:
+    asked: list[dict[str, Any]] = []
+    key = guard.redeem(token_of(guard.decide(cancel(note="x"))), cancel(note="x"))
+    other = guard.redeem(token_of(guard.decide(cancel("W2"))), cancel("W2"))
+    guard.dispatched(other)
+    guard.settle(other, State.SUCCEEDED)
+    if is_marked:
+        guard.settle(key, State.UNKNOWN)
+
+    @guard.reconciler("cancel_order")
+    def was_cancelled(**arguments: Any) -> bool | None:
+        asked.append(arguments)
+        return said
+
+    assert guard.reconcile(-1.0) == ([] if is_marked else [key])
+    assert asked == [{"order_id": "W1", "note": "x"}]
+    with guard._store.read() as reader:
+        assert [row.key for row in reader.in_state(state, 1e12) if row.key != other] == [key]
+    assert guard.replay() == []
+
+
+def test_what_no_reconciler_can_tell_of_stays_unknown(guard: amv.Guard) -> None:
+    """One that fails, or says what means nothing, settles nothing, and is asked again."""
+    key = guard.redeem(token_of(guard.decide(cancel())), cancel())
+    guard.reconciler("cancel_order")(lambda order_id: 1 / 0 > 1)
+    with pytest.raises(ZeroDivisionError):
+        guard.reconcile(-1.0)
+    guard.reconciler("cancel_order")(lambda order_id: "done")  # type: ignore[type-var]
+    with pytest.raises(amv.InvalidInput, match="returns must be True or False, got 'done'"):
+        guard.reconcile(-1.0)
+    with pytest.raises(amv.InvalidInput, match="must be a function"):
+        guard.reconciler("cancel_order")("done")  # type: ignore[type-var]
+    # Nor can anyone ask about what was forgotten.
+    guard.reconciler("cancel_order")(lambda order_id: True)
+    guard.memory.forget_namespace(OWNER)
+    assert guard.reconcile(-1.0) == []
+
+    with guard._store.read() as reader:
+        row = reader.ledger(key)
+    assert row is not None
+    assert row.state is State.UNKNOWN
 
 
 @pytest.mark.parametrize("state", ["APPROVED", "RESERVED", "DISPATCHED", "DONE", None, 3])

@@ -100,7 +100,7 @@ def test_a_whole_policy_says_what_it_says() -> None:
     prices = policy.prices(rule)
 
     look = msgspec.to_builtins(policy)["verifiers"]["look"]
-    assert look == {**WHOLE["verifiers"]["look"], "url": None}
+    assert look == {**WHOLE["verifiers"]["look"], "url": None, "by_client": False}
     assert (prices.abstain, prices.repair, prices.check_weight) == (5.0, 1.0, 2.0)
     assert (prices.harm_max, prices.risk_max) == (0.2, 9.0)
     assert policy.mode == "shadow"

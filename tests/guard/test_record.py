@@ -1,8 +1,10 @@
 """The log: every change of it is found, and each decision is judged again the same."""
 
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 import amv
 from amv.guard import record
 from amv.guard.ports import RecordRow, State
+from amv.guard.state import decision_of, loaded
 from amv.testing import FakeClock
 from tests.guard.gates import cancel, opened, policy_of, remember
 
@@ -235,3 +238,22 @@ def test_no_record_holds_a_word(tmp_path: Path) -> None:
 
         with guard._store.read() as reader:
             assert not any(b"secret" in row.body for row in reader.records())
+
+
+@pytest.mark.parametrize(
+    ("reads", "ended"), [("pending", "answered"), (None, "inconclusive"), (math.nan, "failed")]
+)
+def test_a_record_that_does_not_say_how_a_check_ended_is_read_too(
+    reads: object, ended: str
+) -> None:
+    """Those of old do not."""
+    with opened() as guard:
+        guard.verifier("order_status")(lambda order_id: reads)
+        remember(guard)
+        decision = guard.decide(cancel())
+        with guard._store.read() as reader:
+            state = loaded(reader, decision.id)
+    old = tuple(msgspec.structs.replace(one, ended="") for one in state.observed)
+
+    assert [one.ended for one in decision.checks] == [ended]
+    assert decision_of(replace(state, observed=old)).checks == decision.checks

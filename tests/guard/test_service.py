@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import amv
 from amv.guard.decision import plain
@@ -264,3 +266,56 @@ def test_alternatives_are_ranked_by_what_they_are_expected_to_lose(guard: amv.Gu
     assert (asked, guard.decided()) == ([], 0)
     with pytest.raises(amv.InvalidInput, match=r"need an amv\.Action"):
         guard.rank(["look"])  # type: ignore[list-item]
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    value=st.sampled_from(["pending", "delivered"]),
+    trust=st.sampled_from([0.5, 0.9]),
+    poison=st.lists(
+        st.tuples(st.sampled_from(["pending", "delivered", "lost"]), st.floats(0.0, 0.49)),
+        min_size=1,
+        max_size=3,
+    ),
+    comes_first=st.booleans(),
+)
+def test_items_that_nobody_trusts_do_not_help_an_action(
+    value: str, trust: float, poison: list[tuple[str, float]], comes_first: bool
+) -> None:
+    """Through the memory itself, which flags what they contradict."""
+    found = []
+    for says in ([], poison):
+        with opened() as guard:
+            if comes_first:
+                each_remembered(guard, says)
+            remember(guard, value, source_trust=trust)
+            if not comes_first:
+                each_remembered(guard, says)
+            (judged,) = guard.rank([cancel()])
+            found.append(judged)
+    clean, dirty = found
+
+    assert dirty.premises[0].before >= clean.premises[0].before
+    assert dirty.harm >= clean.harm
+    assert dirty.risk >= clean.risk
+    assert dirty.verdict != "PROCEED" or clean.verdict == "PROCEED"
+
+
+def each_remembered(guard: amv.Guard, claims: list[tuple[str, float]]) -> None:
+    """Have the memory hold what several sources say of one order."""
+    for value, trust in claims:
+        remember(guard, value, source_trust=trust)
+
+
+@pytest.mark.parametrize("rests_on", [{}, {"mood": {"claim": "order/{order_id}/mood"}}])
+def test_an_action_of_which_nothing_was_weighed_says_so(rests_on: dict[str, Any]) -> None:
+    """Not that its premises hold: nobody has looked at them."""
+    rule = {"loss": {"wrong": 5.0, "abstain": 5.0}, "rests_on": rests_on, "free": ["order_id"]}
+    with opened(policy=policy_of(actions={"cancel_order": rule})) as guard:
+        decision = guard.decide(cancel())
+
+        assert decision.verdict == "PROCEED"
+        assert decision.reason == (
+            "no premise would lose more than 5 if it were violated: none was weighed"
+        )
+        assert decision.reason in guard.explain(decision.id)

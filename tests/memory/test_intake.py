@@ -20,6 +20,7 @@ from amv.errors import (
     StoreClosed,
 )
 from amv.memory import intake, lookup
+from amv.memory.checked import Checked
 from amv.memory.item import Claim, Status
 from amv.memory.ports import PASSAGES_MAX, Floats, Store
 from amv.memory.service import MemoryService
@@ -601,6 +602,11 @@ def test_a_status_can_be_told_by_its_name(world: World) -> None:
     assert world.memory.list(namespace=ALICE, status=cast(Status, "refuted")).items == ()
 
 
+def _told(memory: MemoryService) -> None:
+    with memory.telling([Checked("i1", holds=False, value=3)], namespace=ALICE) as tell:
+        memory.store.write(tell)
+
+
 CALLS: dict[str, Callable[[MemoryService], object]] = {
     "add": lambda m: m.add("x", namespace=ALICE),
     "search": lambda m: m.search("x", namespace=ALICE),
@@ -612,6 +618,7 @@ CALLS: dict[str, Callable[[MemoryService], object]] = {
     "history": lambda m: m.history("i1"),
     "find_claim": lambda m: m.find_claim(ALICE, "a", "b"),
     "update": lambda m: m.update("i1", content="y"),
+    "telling": lambda m: _told(m),
     "pin": lambda m: m.pin("i1"),
     "confirm": lambda m: m.confirm("i1"),
     "refute": lambda m: m.refute("i1"),

@@ -15,6 +15,7 @@ from amv.memory.item import Namespace
 from amv.server import api
 from amv.server.access import Level
 from amv.server.guarding import GUARD_ROUTES
+from tests.guard import gates
 from tests.server.cases import name_of, problem, told
 from tests.server.conftest import POLICY, Running, running
 
@@ -69,8 +70,13 @@ def granted(http: httpx.Client, namespace: list[str]) -> dict[str, Any]:
     return decision
 
 
-def redeem(http: httpx.Client, decision: dict[str, Any], namespace: list[str] | None) -> Any:
-    body = {"permit": decision["permit"]["token"], "tool": "cancel_order", "arguments": ORDER}
+def redeem(
+    http: httpx.Client,
+    decision: dict[str, Any],
+    namespace: list[str] | None,
+    tool: str = "cancel_order",
+) -> Any:
+    body = {"permit": decision["permit"]["token"], "tool": tool, "arguments": ORDER}
     if namespace is not None:
         body["namespace"] = namespace
     return http.post("/v1/guard/redeem", json=body)
@@ -351,7 +357,7 @@ def test_a_person_can_let_an_action_go_ahead_once(http: httpx.Client, own: list[
     assert decide(http, own, approval_id=approval)["code"] != "approved"
     allowed = again()
     assert (allowed["verdict"], allowed["code"]) == ("PROCEED", "approved")
-    assert allowed["permit"]["token"]
+    assert redeem(http, allowed, own, tool="refund").status_code == 200
     assert again()["code"] == "not_approved"
 
 
@@ -505,3 +511,44 @@ def test_a_route_needs_the_level_it_says(locked: Running, route: api.Route, leve
     fitting = {200, 409} if route.path == "/v1/guard/redeem" else {200}
     assert reply.status_code in (fitting if level >= route.level else {403})
     assert json.loads(reply.content)
+
+
+def test_a_gateway_is_no_verifier(http: httpx.Client, own: list[str]) -> None:
+    """What a memory says is no evidence for it, nor for another one: it is asked by no gate."""
+    remember(http, own)
+    (item,) = http.get("/v1/items", params={"namespace": "/".join(own)}).json()["items"]
+    url = f"{http.base_url}/v1/items/{item['id']}"
+    rule = {"url": url, "read": "$.claim.value", "cost": 0.02, "timeout_s": 20.0}
+    assert http.get(url).json()["claim"]["value"] == "pending"
+    with gates.opened(policy=gates.policy_of(verifiers={"order_status": rule})) as guard:
+        gates.remember(guard)
+
+        decision = guard.decide(gates.cancel())
+
+    assert (decision.verdict, decision.code) == ("ABSTAIN", "unresolved")
+    assert [(one.ended, one.problem) for one in decision.checks] == [
+        ("refused", "the verifier reads AMV's own memory, so it is not independent")
+    ]
+
+
+@pytest.mark.parametrize("path", ["/v1/items", "/health", "/metrics", "/nowhere"])
+def test_what_comes_from_a_verifier_is_refused_on_every_path(http: httpx.Client, path: str) -> None:
+    reply = http.get(path, headers={"AMV-Verifier": "1"})
+
+    assert problem(reply) == (403, "not_independent")
+    assert reply.headers["amv-verifier"] == "refused"
+
+
+def test_evidence_of_what_the_gateway_asks_itself_is_refused(tmp_path: Path) -> None:
+    """Whoever asks for an action must not say in the gateway's place what the world shows."""
+    url = {"url": "http://127.0.0.1:9/{order_id}", "cost": 0.02, "timeout_s": 5.0}
+    policy = {**POLICY, "verifiers": {"order_status": url}}
+    with running(tmp_path / "amv.db", policy=policy) as served:
+        remember(served.http(), ["shop"])
+        decision = decide(served.http(), ["shop"])
+
+        assert (decision["verdict"], decision["check"]) == ("ABSTAIN", None)
+        (check,) = decision["checks"]
+        assert (check["ended"], check["found"]) == ("failed", {"status": "inconclusive"})
+        assert "can't be reached" in check["problem"]
+        assert problem(tell(served.http(), decision["id"])) == (400, "invalid_input")

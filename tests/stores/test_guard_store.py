@@ -13,7 +13,7 @@ import amv
 from amv.stores.memory import MemoryStore
 from amv.stores.memory.guard import MemoryGuardStore
 from amv.stores.sqlite import SqliteStore
-from amv.stores.sqlite.guard import SqliteGuardStore
+from amv.stores.sqlite.guard import OPENED, SqliteGuardStore
 from amv.stores.sqlite.migrate import migrations
 from amv.testing.guard_contract import Both, ForgettingContract, ledger_row, populate
 from tests.guard.gates import OWNER, cancel, opened, policy_of, remember
@@ -220,3 +220,51 @@ def test_what_is_forgotten_while_a_check_runs_is_not_written_down(path: Path) ->
 def _forget_elsewhere(path: Path, item_id: str) -> None:
     code = f"import amv\nwith amv.Memory.open({str(path)!r}) as m: m.forget({item_id!r})"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("is_file", [True, False])
+def test_words_about_what_was_never_remembered_go_with_their_namespace(
+    path: Path, is_known: bool, is_file: bool
+) -> None:
+    """Whether anything else was ever remembered in it or not."""
+    guard = opened(str(path) if is_file else ":memory:")
+    guard.verifier("order_status")(lambda order_id: f"{order_id} is shipped")
+    if is_known:
+        guard.memory.add("something else", namespace=OWNER)
+    decision = guard.decide(cancel(f"{CANARY}0", note=f"{CANARY}1"))
+    other = guard.decide(
+        amv.Action(tool="cancel_order", arguments={"order_id": "W7"}, namespace=("bob",))
+    )
+    assert f"{CANARY}0" in guard.explain(decision.id)
+
+    if is_known:
+        guard.memory.forget_namespace(OWNER)
+    else:
+        with pytest.raises(amv.ItemNotFound, match="no namespace"):
+            guard.memory.forget_namespace(OWNER)
+
+    assert CANARY not in guard.explain(decision.id)
+    assert "were forgotten" in guard.explain(decision.id)
+    assert guard.decisions(namespace=OWNER) == []
+    assert "W7" in guard.explain(other.id)
+    assert guard.memory.namespaces() == []
+    assert guard.memory.check() == []
+    assert guard.replay() == []
+    if is_file:
+        names = [str(file) for file in path.parent.iterdir()]
+        stored = subprocess.run(["cat", *names], capture_output=True, check=True).stdout
+        assert len(stored) > 10_000
+        assert CANARY.encode() not in stored
+    guard.close()
+
+
+def test_the_decisions_of_one_namespace_are_found_by_an_index(path: Path) -> None:
+    """Not by going through those of all others."""
+    with closing(SqliteStore.open(path)) as store, store.read() as reader:
+        plan = reader.execute(f"EXPLAIN QUERY PLAN {OPENED}", ("a", "b", "c", 0, 9))  # type: ignore[attr-defined]
+        steps = [step for *_, step in plan]
+
+    assert any("guard_text_by_namespace" in step for step in steps)
+    assert any("guard_record_by_decision" in step for step in steps)
+    assert not [step for step in steps if "SCAN" in step]

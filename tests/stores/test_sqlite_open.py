@@ -243,3 +243,18 @@ def test_a_damaged_file_is_reported_with_what_to_do(path: Path) -> None:
         with pytest.raises(StoreError, match="amv doctor"), store.read() as reader:
             reader.meta("name")
         assert any("damaged" in problem for problem in store.check())
+
+
+@pytest.mark.parametrize("names", [["0001_a.sql", "0001_b.sql"], ["0001_a.sql", "0003_b.sql"]])
+def test_migrations_that_do_not_follow_one_another_are_refused(
+    names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two with one number, one would be left out without a word."""
+    folder = tmp_path / "sql" / "sqlite"
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).write_text("SELECT 1;", "utf-8")
+    monkeypatch.setattr("amv.stores.sqlite.migrate.files", lambda package: tmp_path)
+
+    with pytest.raises(StoreError, match="not numbered from 1 on"):
+        migrations()

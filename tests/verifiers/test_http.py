@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 
 import amv
 from amv.guard.policy import VerifierRule
 from amv.guard.ports import Finding
-from amv.verifiers import Verifiers
+from amv.verifiers import Verifiers, reading
 from amv.verifiers.reading import REPLY_BYTES_MAX
 from tests.guard.gates import CANCEL, cancel, opened, policy_of, remember
 
@@ -181,3 +182,95 @@ def test_what_is_not_there_refutes(world: tuple[str, list[str]]) -> None:
     rule = VerifierRule(url=f"{world[0]}/gone/x", timeout_s=20.0)
 
     assert Verifiers().run("v", rule, {}, worth=1.0) == Finding(amv.NOT_FOUND)
+
+
+def test_evidence_of_what_the_gate_asks_itself_is_refused(world: tuple[str, list[str]]) -> None:
+    """Whoever wants an action must not be the one to say what the world shows."""
+    base, asked = world
+    with gate(f"{base}/healthy/{{order_id}}", 20.0) as guard:
+        remember(guard)
+        before = len(asked)
+        decision = guard.decide(cancel(), run_checks=False)
+
+        assert (decision.verdict, decision.check) == ("PROCEED", None)
+        assert len(asked) == before + 1
+        with pytest.raises(amv.InvalidInput, match="has an address, which the gate asks itself"):
+            guard.evidence(decision.id, "order_status", "pending")
+
+
+def test_a_check_may_be_left_to_the_client_by_the_policy(world: tuple[str, list[str]]) -> None:
+    base, asked = world
+    rule = {"url": f"{base}/healthy/x", "read": "$.status", "cost": 0.02, "by_client": True}
+    with opened(policy=policy_of(verifiers={"order_status": rule})) as guard:
+        remember(guard)
+        before = len(asked)
+        decision = guard.decide(cancel(), run_checks=False)
+        assert decision.verdict == "VERIFY"
+
+        assert guard.evidence(decision.id, "order_status", "pending").verdict == "PROCEED"
+        assert len(asked) == before
+
+
+def test_the_gate_goes_on_with_its_own_checks_after_those_of_a_client(
+    world: tuple[str, list[str]],
+) -> None:
+    base, asked = world
+    verifiers = {
+        "told": {"cost": 0.01, "sensitivity": 0.8, "specificity": 0.8},
+        "order_status": {
+            "url": f"{base}/healthy/x",
+            "read": "$.status",
+            "cost": 0.5,
+            "sensitivity": 0.999,
+            "specificity": 0.999,
+        },
+    }
+    status = {**CANCEL["rests_on"]["status"], "verify_with": ["told", "order_status"]}
+    actions = {"cancel_order": {**CANCEL, "rests_on": {"status": status}}}
+    with opened(policy=policy_of(verifiers=verifiers, actions=actions)) as guard:
+        remember(guard, source_trust=0.5)
+        before = len(asked)
+        decision = guard.decide(cancel(), run_checks=False)
+        assert decision.check is not None
+        assert decision.check.verifier == "told"
+
+        told = guard.evidence(decision.id, "told", "shipped")
+
+        assert told.check is None
+        assert len(asked) == before + 1
+        assert guard.replay() == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "ended"),
+    [
+        ("healthy", "answered"),
+        ("null", "inconclusive"),
+        ("hung", "timed_out"),
+        ("reset", "failed"),
+        ("no JSON", "failed"),
+        ("not there", "answered"),
+    ],
+)
+def test_how_a_reply_ended_is_told(world: tuple[str, list[str]], fault: str, ended: str) -> None:
+    url = f"{world[0]}/{fault.replace(' ', '%20')}/x"
+    with gate(url, 0.3 if ended == "timed_out" else 20.0) as guard:
+        remember(guard)
+
+        assert [one.ended for one in guard.decide(cancel()).checks] == [ended]
+
+
+@pytest.mark.parametrize("error", [TimeoutError("late"), URLError(TimeoutError("late"))])
+def test_a_server_that_is_late_has_timed_out(
+    error: OSError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own time-out may strike before that of the check."""
+
+    def late(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(reading._opener, "open", late)
+
+    finding = Verifiers().run("v", VerifierRule(url="http://shop.example"), {}, worth=1.0)
+
+    assert finding.fault == "timed_out"

@@ -12,6 +12,7 @@ import pytest
 
 import amv
 from amv import verifiers
+from amv.client import Client
 from amv.guard.policy import VerifierRule
 from amv.guard.ports import Finding
 from amv.testing import FakeClock
@@ -127,7 +128,7 @@ def test_a_check_that_hangs_ends_at_its_deadline(hanging: threading.Event) -> No
 
     finding = run(lambda: hanging.wait(), SHORT)
 
-    assert finding == Finding(None, "no answer within 0.05 s")
+    assert finding == Finding(None, "no answer within 0.05 s", "timed_out")
     assert time.monotonic() - start_s < PATIENCE_S
 
 
@@ -346,3 +347,145 @@ def test_a_verifier_that_asks_the_memory_is_no_evidence_for_it(
         assert "not independent" in guard.explain(decision.id)
         # Outside a verifier the memory answers as ever.
         assert len(memory.list(namespace=OWNER).items) == 1
+
+
+@pytest.mark.parametrize("where", ["memory", "file"])
+@pytest.mark.parametrize("way", ["thread", "pool", "thread of a thread", "caught"])
+def test_a_verifier_that_has_a_thread_ask_the_memory_is_found_out_too(
+    where: str, way: str, tmp_path: Any
+) -> None:
+    """A new thread knows nothing of the context of the one that started it."""
+    with opened(":memory:" if where == "memory" else str(tmp_path / "amv.db")) as guard:
+        memory, seen = guard.memory, list[Any]()
+
+        def ask() -> None:
+            try:
+                seen.append(memory.list(namespace=OWNER))
+            except amv.Conflict as error:
+                seen.append(error)
+                if way != "caught":
+                    raise
+
+        def in_thread(target: Callable[[], None]) -> None:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(target).exception()
+
+        def order_status(order_id: str) -> str:
+            if way == "pool":
+                in_thread(ask)
+            elif way == "thread of a thread":
+                in_thread(lambda: in_thread(ask))
+            else:
+                thread = threading.Thread(target=lambda: in_thread(ask))
+                thread.start()
+                thread.join()
+            return "pending"
+
+        guard.verifier("order_status")(order_status)
+        remember(guard)
+        decision = guard.decide(cancel())
+
+        assert [type(one) for one in seen] == [amv.Conflict]
+        assert (decision.verdict, decision.code) == ("ABSTAIN", "unresolved")
+        assert [one.ended for one in decision.checks] == ["refused"]
+
+
+def test_a_thread_that_outlives_its_verifier_is_a_thread_like_others(
+    hanging: threading.Event,
+) -> None:
+    """A pool that grew inside a verifier goes on to serve the rest of the program."""
+    with opened() as guard, ThreadPoolExecutor(1) as pool:
+
+        def order_status(order_id: str) -> str:
+            return str(pool.submit(lambda: "pending").result())
+
+        guard.verifier("order_status")(order_status)
+        remember(guard)
+        assert guard.decide(cancel()).verdict == "PROCEED"
+
+        found = pool.submit(guard.memory.list, namespace=OWNER).result()
+
+        assert len(found.items) == 1
+
+
+def test_other_threads_may_read_while_a_check_is_made(hanging: threading.Event) -> None:
+    """What they read has nothing to do with it."""
+    reading, read = threading.Event(), list[int]()
+    with opened() as guard:
+
+        def order_status(order_id: str) -> str:
+            reading.set()
+            hanging.wait(PATIENCE_S)
+            return "pending"
+
+        guard.verifier("order_status")(order_status)
+        remember(guard)
+
+        def reads() -> None:
+            reading.wait(PATIENCE_S)
+            read.append(len(guard.memory.list(namespace=OWNER).items))
+            hanging.set()
+
+        other = threading.Thread(target=reads)
+        other.start()
+        decision = guard.decide(cancel())
+        other.join()
+
+        assert (decision.verdict, read) == ("PROCEED", [1])
+
+
+def test_a_verifier_does_not_ask_through_a_client() -> None:
+    def order_status(order_id: str) -> str:
+        with Client("http://127.0.0.1:9") as client:
+            return str(client.list(namespace=OWNER))
+
+    finding = run(order_status, order_id="W1")
+
+    assert (finding.fault, "not independent" in finding.problem) == ("refused", True)
+
+
+# ---------------------------------------------------------------- how checks end
+
+
+@pytest.mark.parametrize(
+    ("ended", "problem"),
+    [
+        ("answered", ""),
+        ("inconclusive", ""),
+        ("failed", "ZeroDivisionError"),
+        ("timed_out", "no answer within 0.1 s"),
+        ("refused", "not independent"),
+        ("not_asked", "nothing is registered"),
+    ],
+)
+def test_each_way_in_which_a_check_can_end_has_a_name(
+    ended: str, problem: str, hanging: threading.Event
+) -> None:
+    """A verifier that broke is not one that was silent."""
+    policy = policy_of(verifiers={"order_status": {"cost": 0.02, "timeout_s": 0.1}})
+    with opened(policy=policy) as guard:
+        ways: dict[str, Callable[[str], Any]] = {
+            "answered": lambda order_id: "pending",
+            "inconclusive": lambda order_id: None,
+            "failed": lambda order_id: 1 / 0,
+            "timed_out": lambda order_id: hanging.wait(),
+            "refused": lambda order_id: guard.memory.list(namespace=OWNER),
+        }
+        if ended in ways:
+            guard.verifier("order_status")(ways[ended])
+        remember(guard)
+
+        decision = guard.decide(cancel())
+
+        (check,) = decision.checks
+        assert (check.verifier, check.ended) == ("order_status", ended)
+        assert problem in check.problem
+        assert bool(problem) == bool(check.problem)
+        told = "confirmed" if ended == "answered" else "inconclusive"
+        assert check.found == {"status": told}
+        assert guard.get(decision.id).checks == decision.checks
+        said = told if ended == "answered" else ended
+        assert f"check order_status: {said}" in guard.explain(decision.id)
+        if ended != "answered":
+            assert decision.reason.endswith(f"told nothing of status (order_status: {ended})")
+        assert guard.replay() == []

@@ -20,7 +20,7 @@ from amv.checks import shown
 from amv.client.sending import Sender
 from amv.errors import InvalidInput
 from amv.guard.actions import Action
-from amv.guard.decision import CheckRequest, Decision, Permit, PremiseView
+from amv.guard.decision import CheckRequest, CheckView, Decision, Permit, PremiseView
 from amv.guard.ports import ApprovalRow
 from amv.guard.state import NOT_FOUND
 from amv.server import wire_guard as wire
@@ -139,6 +139,10 @@ def _decision(out: wire.DecisionOut) -> Decision:
     fields["premises"] = tuple(
         PremiseView(**{name: getattr(one, name) for name in one.__struct_fields__})
         for one in out.premises
+    )
+    fields["checks"] = tuple(
+        CheckView(**{name: getattr(one, name) for name in one.__struct_fields__})
+        for one in out.checks
     )
     return Decision(**fields)
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 import httpx
 import msgspec
 
+from amv.checks import check_independent
 from amv.errors import (
     AmvError,
     Conflict,
@@ -110,7 +111,11 @@ class Sender:
         is_read: bool = False,
         is_repeatable: bool = False,
     ) -> R:
-        """Send a request, again where that is safe and may help; return what it gives."""
+        """Send a request, again where that is safe and may help; return what it gives.
+
+        Raises Conflict within a verifier: it must ask the world, not a memory.
+        """
+        check_independent()
         if self._http.is_closed:
             raise StoreClosed("this client was closed")
         deadline_s = time.monotonic() + self._timeout_s

@@ -1,8 +1,9 @@
 """Approvals: a person may let one action go ahead that the gate abstained from.
 
 A request is bound to the digest of the action, is used at most once, and
-expires.  An approval takes the place of the screen, not of the world: what has
-been refuted since is not executed.
+expires; it is used up when the permit that it led to is redeemed.  An approval
+takes the place of the screen, not of the world: all that can be checked is
+checked once more, and what is refuted by then is not executed.
 """
 
 from amv.errors import Conflict, ItemNotFound

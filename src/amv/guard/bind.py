@@ -7,6 +7,7 @@ premise that nobody verified.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from string import Formatter
 from typing import Any
 
@@ -132,11 +133,14 @@ def _probability(
         trust=found.trust,
         is_contradicted=found.is_contradicted,
     )
-    p = clipped(prior(features, rule.kind))
+    # Anyone can contradict a claim, also who is not trusted: that is a reason to doubt that
+    # a premise holds, and none to doubt that it is violated.
+    alone = replace(features, is_contradicted=False)
+    said = [clipped(prior(one, rule.kind)) for one in (features, alone)]
     if required is msgspec.UNSET or any(equal(found.value, one) for one in required):
-        return p
+        return max(said)
     # The memory says that it does not hold; that may be what is wrong by now.
-    return clipped(max(UNKNOWN, 1.0 - p))
+    return clipped(max(UNKNOWN, 1.0 - min(said)))
 
 
 def unbound_arguments(action: Action, rule: ActionRule) -> list[str]:

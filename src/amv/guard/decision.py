@@ -44,6 +44,21 @@ class PremiseView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckView:
+    """A check that was made, as a decision tells of it.
+
+    *ended* is "answered", or else "inconclusive" (it read nothing), "failed",
+    "timed_out", "refused" (not independent) or "not_asked"; *problem* says more.
+    *found* holds what it found of each premise: confirmed, refuted, inconclusive.
+    """
+
+    verifier: str
+    ended: str
+    found: dict[str, str]
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What the gate answers about one action.
 
@@ -51,7 +66,8 @@ class Decision:
     *reason* in a sentence.  *risk* is R, the expected loss of executing, *harm*
     H, *expected_loss* that of the plan.  *voi* is the value of information of
     each check.  *check* is the one to make if the verdict is VERIFY, *permit*
-    is there if it is PROCEED, *values* holds what verifiers read, by premise.
+    is there if it is PROCEED, *values* holds what verifiers read, by premise,
+    *checks* which were made and how each ended.
     """
 
     id: str
@@ -72,6 +88,7 @@ class Decision:
     permit: Permit | None = None
     values: dict[str, Any]
     approval_id: str = ""
+    checks: tuple[CheckView, ...] = ()
 
     @property
     def says(self) -> str:
@@ -98,12 +115,14 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """A record of what a check found, and of the plan after it.
 
-    *is_evidence* is false where something went wrong; what, is told in `Words`.
+    *is_evidence* is false where something went wrong; *ended* says in a word what
+    (see `CheckView`), and `Words` says more.
     """
 
     at_s: float
     evidence: Evidence
     is_evidence: bool = True
+    ended: str = ""
     reading: str = ""
     judgement: Judgement
 

@@ -1,13 +1,18 @@
 """Executing: a permit is redeemed once, and what became of the call is noted."""
 
+import math
 from collections.abc import Callable
+from typing import TypeVar
 
+from amv.checks import check_flag, shown
 from amv.errors import InvalidInput, ItemNotFound
 from amv.guard import ledger, record
 from amv.guard.actions import Action
 from amv.guard.decision import Ended
-from amv.guard.ports import Claims, GuardStore, GuardWriter, State
-from amv.guard.state import items_of, loaded
+from amv.guard.ports import Claims, GuardStore, GuardWriter, LedgerRow, State
+from amv.guard.state import Deciding, is_told, items_of, loaded
+
+R = TypeVar("R", bound=Callable[..., bool | None])
 
 
 class Executions:
@@ -17,6 +22,7 @@ class Executions:
         self._store = store
         self._claims = claims
         self._clock = clock
+        self._reconcilers: dict[str, Callable[..., bool | None]] = {}
 
     def redeem(self, token: str, action: Action) -> str:
         """Reserve the one execution that a permit grants; return its idempotency key.
@@ -62,17 +68,66 @@ class Executions:
 
         return self._store.write(work)
 
-    def reconcile(self, older_than_s: float) -> list[str]:
-        """Mark calls that were dispatched and never settled as UNKNOWN; return their keys.
+    def reconciler(self, tool: str) -> Callable[[R], R]:
+        """Have a function tell `reconcile` what became of calls of *tool*.
 
-        Meant to be called after a crash; whoever can ask the destination settles
-        them then.
+        It is called with the arguments of a call, and returns True if that was
+        carried out, False if surely nothing was done, and None if it can't tell.
         """
+
+        def register(function: R) -> R:
+            if not callable(function):
+                raise InvalidInput(f"a reconciler must be a function, got {shown(function)}")
+            self._reconcilers[tool] = function
+            return function
+
+        return register
+
+    def reconcile(self, older_than_s: float) -> list[str]:
+        """Mark calls that were reserved or dispatched and never settled as UNKNOWN.
+
+        Meant to be called after a crash, with more seconds than a call may take.
+        Then asks the `reconciler` of each tool what became of its UNKNOWN calls,
+        and settles those of which it knows.  Returns the keys that were marked.
+        """
+        before_s = self._clock() - older_than_s
         with self._store.read() as reader:
-            rows = reader.in_state(State.DISPATCHED, self._clock() - older_than_s)
-        for row in rows:
-            self._move(row.key, State.UNKNOWN)
-        return [row.key for row in rows]
+            left = [
+                row
+                for state in (State.RESERVED, State.DISPATCHED)
+                for row in reader.in_state(state, before_s)
+            ]
+        marked = [row.key for row in left if self._mark_unknown(row)]
+        with self._store.read() as reader:
+            unknown = [
+                (row.key, loaded(reader, row.decision_id))
+                for row in reader.in_state(State.UNKNOWN, math.inf)
+            ]
+        for key, state in unknown:
+            self._ask_what_became(key, state)
+        return marked
+
+    def _mark_unknown(self, row: LedgerRow) -> bool:
+        """Mark a call as UNKNOWN, unless it has gone on meanwhile."""
+        now_s = self._clock()
+
+        def work(tx: GuardWriter) -> bool:
+            if tx.ledger(row.key) != row:
+                return False
+            ledger.move(tx, row.key, State.UNKNOWN, now_s)
+            record.append(tx, row.decision_id, "moved", Ended(at_s=now_s, what=State.UNKNOWN))
+            return True
+
+        return self._store.write(work)
+
+    def _ask_what_became(self, key: str, state: Deciding) -> None:
+        ask = self._reconcilers.get(state.opened.tool)
+        if ask is None or not is_told(state):
+            return
+        was_done = ask(**state.words.arguments)
+        if was_done is not None:
+            done = check_flag(was_done, f"what the reconciler of {state.opened.tool!r} returns")
+            self.settle(key, State.SUCCEEDED if done else State.FAILED)
 
     def decision_of_key(self, key: str) -> str:
         """Return the decision that an idempotency key was granted by; raises ItemNotFound."""

@@ -6,7 +6,7 @@ from amv.guard.decision import Decision, Ended, Observed, Opened
 from amv.guard.judge import Case, Evidence, judge
 from amv.guard.labels import Told, labels_of
 from amv.guard.ports import GuardStore, RecordRow
-from amv.guard.state import Deciding, decision_of, loaded
+from amv.guard.state import Deciding, decision_of, is_told, loaded
 
 LISTED_MAX = 1000
 
@@ -28,19 +28,13 @@ class History:
 
         Only those whose namespace begins with *namespace*.
         """
-        limit, found = min(limit, LISTED_MAX), list[tuple[int, Decision]]()
+        limit = min(limit, LISTED_MAX)
         with self._store.read() as reader:
-            while rows := reader.records(after=after, kind="opened", limit=LISTED_MAX):
-                after = rows[-1].number
-                for row in rows:
-                    text = reader.text(row.decision_id) if namespace else None
-                    name = () if text is None else text.namespace
-                    if name[: len(namespace)] != namespace:
-                        continue
-                    if len(found) >= limit:
-                        return found
-                    found.append((row.number, decision_of(loaded(reader, row.decision_id))))
-        return found
+            if namespace:
+                rows = reader.opened(namespace, after=after, limit=limit)
+            else:
+                rows = reader.records(after=after, kind="opened", limit=limit)
+            return [(row.number, decision_of(loaded(reader, row.decision_id))) for row in rows]
 
     def labels(self) -> list[Told]:
         """Return what checks have shown of the claims that decisions rested on."""
@@ -123,7 +117,7 @@ def _is_judged_so(row: RecordRow, cases: dict[str, tuple[Case, list[Evidence]]])
 def _told(state: Deciding, ended: list[str]) -> list[str]:
     decision = decision_of(state)
     lines = [f"{decision.verdict}: {decision.tool}", f"  {decision.reason}"]
-    if not state.words.premises and state.opened.premises:
+    if not is_told(state):
         lines.append("  The words of this decision were forgotten; its numbers are kept.")
     for premise in decision.premises:
         known = "not remembered" if premise.remembered is None else f"{premise.remembered!r}"
@@ -133,10 +127,10 @@ def _told(state: Deciding, ended: list[str]) -> list[str]:
             f"violated with probability {premise.before:.3g}, after checks {premise.after:.3g}; "
             f"a wrong action would lose {premise.theta:g}"
         )
-    for observed in state.observed:
-        said = ", ".join(observed.evidence.outcomes)
-        problem = state.words.problems.get(observed.evidence.check, "no evidence")
-        why = "" if observed.is_evidence else f" ({problem})"
-        lines.append(f"  check {observed.evidence.check}: {said}{why}")
+    for check in decision.checks:
+        said = ", ".join(check.found.values()) if check.ended == "answered" else check.ended
+        lines.append(
+            f"  check {check.verifier}: {said}" + (check.problem and f" ({check.problem})")
+        )
     lines += [f"  then {what}" for what in ended]
     return lines

@@ -3,15 +3,16 @@
     APPROVED -> RESERVED -> DISPATCHED -> SUCCEEDED | FAILED | UNKNOWN
 
 A permit stands for APPROVED.  Redeeming it reserves the execution, which is
-written down before the call is made.  A call that was dispatched and of which
-nobody knows what became is UNKNOWN, never FAILED, and is not made again by
-itself.  After FAILED the key can be granted anew; a new permit takes the place
-of one that was not redeemed.
+written down before the call is made, and uses up the approval that it was given
+by.  A call that was reserved or dispatched and of which nobody knows what became
+is UNKNOWN, never FAILED, and is not made again by itself.  After FAILED the key
+can be granted anew; a new permit takes the place of one that was not redeemed.
 """
 
 from hashlib import sha256
 
 from amv.errors import Conflict, PermitRefused
+from amv.guard import approval
 from amv.guard.actions import canonical
 from amv.guard.decision import Permit, Words
 from amv.guard.policy import ActionRule
@@ -21,7 +22,7 @@ SETTLED = (State.SUCCEEDED, State.FAILED, State.UNKNOWN)
 
 _MOVES = {
     State.APPROVED: (State.RESERVED,),
-    State.RESERVED: (State.DISPATCHED, State.FAILED),
+    State.RESERVED: (State.DISPATCHED, State.FAILED, State.UNKNOWN),
     State.DISPATCHED: SETTLED,
     State.UNKNOWN: (State.SUCCEEDED, State.FAILED),
     State.SUCCEEDED: (),
@@ -52,12 +53,16 @@ def _as_filled(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def approve(tx: GuardWriter, key: str, permit: Permit, decision_id: str, now_s: float) -> str:
+def approve(
+    tx: GuardWriter, key: str, permit: Permit, decision_id: str, approval_id: str, now_s: float
+) -> str:
     """Grant a key to an action; return why not, if it was granted before, else nothing."""
     row = tx.ledger(key)
     if row is not None and row.state not in _REGRANTED:
         same = "this very action" if row.digest == permit.digest else "another action"
         return f"its idempotency key was granted to {same} before, which is {row.state}"
+    if row is not None:
+        tx.put_replaced(row.permit_hash, row.digest)
     tx.put_ledger(
         LedgerRow(
             key,
@@ -67,6 +72,7 @@ def approve(tx: GuardWriter, key: str, permit: Permit, decision_id: str, now_s: 
             permit.expires_s,
             decision_id,
             now_s,
+            approval_id,
         )
     )
     return ""
@@ -75,6 +81,11 @@ def approve(tx: GuardWriter, key: str, permit: Permit, decision_id: str, now_s: 
 def reserve(tx: GuardWriter, permit_hash: str, digest: str, now_s: float) -> LedgerRow:
     """Redeem a permit; raises PermitRefused."""
     row = tx.granted(permit_hash)
+    if row is None and tx.replaced(permit_hash) == digest:
+        raise PermitRefused(
+            "the permit is good no more: a later decision under the same idempotency key was "
+            "given another in its place; redeem that one, or decide about the action again"
+        )
     if row is None or row.digest != digest:
         # One sentence for both: whoever holds a stranger's permit learns nothing of it.
         raise PermitRefused(
@@ -85,9 +96,19 @@ def reserve(tx: GuardWriter, permit_hash: str, digest: str, now_s: float) -> Led
         raise PermitRefused(f"the permit was used before; its action is {row.state}")
     if not now_s < row.expires_s:
         raise PermitRefused("the permit has expired; decide about the action again")
+    if row.approval_id:
+        _use_approval(tx, row, now_s)
     reserved = row._replace(state=State.RESERVED, changed_s=now_s)
     tx.put_ledger(reserved)
     return reserved
+
+
+def _use_approval(tx: GuardWriter, row: LedgerRow, now_s: float) -> None:
+    request = tx.approval(row.approval_id)
+    refused = approval.refusal(request, row.digest, now_s)
+    if request is None or refused:
+        raise PermitRefused(f"{refused}; decide about the action again")
+    tx.put_approval(request._replace(state=approval.USED))
 
 
 def move(tx: GuardWriter, key: str, state: State, now_s: float) -> LedgerRow:

@@ -120,7 +120,8 @@ class VerifierRule(Rule, frozen=True):
     *cost* is its price, *sensitivity* P(refute | violated), *specificity*
     P(confirm | holds).  Checks of one *group* are one source.  What it reads
     changes about every *fresh_s* seconds; the more a wrong action loses, the
-    sooner an earlier reading is too old to be used again.
+    sooner an earlier reading is too old to be used again.  The gate alone asks a
+    *url*, unless the check may be made *by_client* as well.
     """
 
     tool: str | None = None
@@ -134,6 +135,7 @@ class VerifierRule(Rule, frozen=True):
     inconclusive: float = 0.0
     group: str | None = None
     fresh_s: float = 0.0
+    by_client: bool = False
     read_only: bool = True
 
 

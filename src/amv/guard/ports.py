@@ -6,7 +6,7 @@ Whoever joins the gate with a memory and a store implements these.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from amv.guard.policy import VerifierRule
 
@@ -24,30 +24,51 @@ class Remembered(NamedTuple):
     is_trusted: bool
 
 
+class Shown(NamedTuple):
+    """What a check showed of a remembered claim.
+
+    It holds, or the world has another *value*; None where there is no such thing.
+    """
+
+    item_id: str
+    holds: bool
+    value: object = None
+
+
 class Claims(Protocol):
     """The remembered claims of namespaces."""
 
     def find(self, namespace: tuple[str, ...], subject: str, attribute: str) -> Remembered | None:
         """Return the claim that is believed now, or None."""
 
-    def confirm(self, namespace: tuple[str, ...], item_id: str) -> None:
-        """Note that a check found a claim still true."""
+    def telling(
+        self, namespace: tuple[str, ...], shown: Sequence[Shown]
+    ) -> AbstractContextManager[Callable[["GuardWriter"], list[str]]]:
+        """Prepare to tell the memory what checks showed: claims confirmed, or superseded.
 
-    def refute(self, namespace: tuple[str, ...], item_id: str, value: object) -> str:
-        """Note that a check found another value, which supersedes the remembered one.
-
-        Returns the id of the item that says so from now on.
+        What it gives is called within the transaction that writes the decision
+        down, so that both stand or neither does.  It returns the items that now
+        say what was read; what was forgotten or replaced meanwhile is passed over.
         """
 
     def used(self, namespace: tuple[str, ...], item_ids: Sequence[str]) -> None:
         """Note that an action rested on items."""
 
 
+Fault = Literal["failed", "timed_out", "refused", "not_asked"]
+"""How a check can come to nothing: its verifier broke, gave no answer in time, did what no
+verifier may, or could not be asked."""
+
+
 class Finding(NamedTuple):
-    """What a verifier read.  *problem* is empty, or says why this is no evidence."""
+    """What a verifier read.  *problem* is empty, or says why this is no evidence.
+
+    *fault* says in a word what went wrong, if anything did.
+    """
 
     value: object
     problem: str = ""
+    fault: Fault = "failed"
 
 
 class Checker(Protocol):
@@ -74,7 +95,10 @@ class State(StrEnum):
 
 
 class LedgerRow(NamedTuple):
-    """One idempotency key: which action it was granted to, and what became of that."""
+    """One idempotency key: which action it was granted to, and what became of that.
+
+    *approval_id* is the approval that let it be granted, empty if none had to.
+    """
 
     key: str
     digest: str
@@ -83,6 +107,7 @@ class LedgerRow(NamedTuple):
     expires_s: float
     decision_id: str
     changed_s: float
+    approval_id: str = ""
 
 
 class RecordRow(NamedTuple):
@@ -136,6 +161,12 @@ class GuardReader(Protocol):
     ) -> list[RecordRow]:
         """Return records after a number, oldest first; of one decision or kind, if named."""
 
+    def opened(self, namespace: tuple[str, ...], *, after: int, limit: int) -> list[RecordRow]:
+        """Return records that opened a decision in this namespace or one below, oldest first.
+
+        They are those after a number whose words are still there.
+        """
+
     def ledger(self, key: str) -> LedgerRow | None:
         """Return the row of an idempotency key."""
 
@@ -144,6 +175,9 @@ class GuardReader(Protocol):
 
     def granted(self, permit_hash: str) -> LedgerRow | None:
         """Return the row that a permit belongs to."""
+
+    def replaced(self, permit_hash: str) -> str | None:
+        """Return the digest of the action of a permit that another took the place of."""
 
     def in_state(self, state: State, before_s: float) -> list[LedgerRow]:
         """Return rows that have been in a state since before a moment."""
@@ -161,11 +195,18 @@ class GuardReader(Protocol):
 class GuardWriter(GuardReader, Protocol):
     """A transaction; the only one at a time, so that what it reads stays so until it ends."""
 
+    @property
+    def memory(self) -> Any:
+        """The same transaction, for the memory in the same store; only `Claims` knows its kind."""
+
     def append(self, row: RecordRow) -> None:
         """Append a record; its number must be the next one."""
 
     def put_ledger(self, row: LedgerRow) -> None:
         """Insert or replace the row of an idempotency key."""
+
+    def put_replaced(self, permit_hash: str, digest: str) -> None:
+        """Note that another permit has taken the place of one."""
 
     def put_text(self, row: TextRow) -> None:
         """Keep the words of a decision, in place of what was kept of it before.

@@ -3,10 +3,12 @@
     prepare -> bind premises -> decide -> (verify -> update -> decide)* -> permit
             -> reserve -> dispatch -> settle
 
-A decision is written down, in one transaction with the permit it gives, before
-it is answered.  Whatever fails on the way ends in ABSTAIN, never in PROCEED.
+A decision is written down, in one transaction with the permit it gives and with
+what its checks tell the memory, before it is answered.  Whatever fails on the
+way ends in ABSTAIN, never in PROCEED.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -15,12 +17,12 @@ import msgspec
 from amv.checks import shown
 from amv.errors import AmvError, Conflict, EmbedderError, InvalidInput, ItemNotFound, StoreError
 from amv.guard import approval, bind, ledger, record
-from amv.guard.actions import Action, canonical, equal
+from amv.guard.actions import Action, canonical
 from amv.guard.bind import Premise
 from amv.guard.decision import CheckRequest, Decision, Ended, Observed, Opened, Permit, Words
 from amv.guard.execution import Executions
 from amv.guard.history import History
-from amv.guard.judge import Evidence, Outcome, judge
+from amv.guard.judge import Evidence, judge
 from amv.guard.plan import Verdict
 from amv.guard.policy import ActionRule, Policy
 from amv.guard.ports import ApprovalRow, Checker, Claims, Finding, GuardStore, GuardWriter
@@ -29,9 +31,11 @@ from amv.guard.state import (
     Deciding,
     checked,
     decision_of,
+    ended_as,
     loaded,
     observed_in,
     outcome_of,
+    shown_by,
 )
 
 STEPS_MAX = 64
@@ -76,18 +80,15 @@ class GuardService(Executions, History):
     ) -> Decision:
         """Decide about an action; makes the checks that pay, unless the caller runs its own.
 
-        With *approval_id*, a person's approval stands for the screen.  What goes
-        wrong inside is not raised: such a decision is ABSTAIN with the code
-        `gate_error`.  Raises InvalidInput for an action that is none.
+        A check whose verifier has an address is made here all the same.  With
+        *approval_id*, a person's approval stands for the screen, once all that can
+        be checked was checked anew.  What goes wrong inside is not raised: such a
+        decision is ABSTAIN with the code `gate_error`.  Raises InvalidInput for an
+        action that is none.
         """
         try:
-            state = self._prepared(_checked_action(action))
-            for _ in range(STEPS_MAX if run_checks else 0):
-                check = state.check()
-                if check is None:
-                    break
-                state = self._observed(state, self._asked(state))
-            return self._answered(state, approval_id)
+            state = self._approved(self._prepared(_checked_action(action)), approval_id)
+            return self._answered(self._advanced(state, run_checks=run_checks), approval_id)
         except (StoreError, ItemNotFound, Conflict, EmbedderError) as error:
             return self._failed(action, error)
 
@@ -97,21 +98,28 @@ class GuardService(Executions, History):
         """Take what a caller's own verifier read, and decide on.
 
         Raises ItemNotFound for an unknown decision, InvalidInput for a verifier
-        that this decision does not ask, Conflict if it was told meanwhile, or if
-        what it rests on was forgotten or is no longer so.
+        that this decision does not ask or that the gate asks itself, Conflict if it
+        was told meanwhile, or if what it rests on was forgotten or is no longer so.
         """
         with self._store.read() as reader:
             state = loaded(reader, decision_id)
         stale = self._stale(state)
         if stale:
             raise Conflict(f"decision {decision_id!r} {stale}; decide about the action again")
+        if self._is_own(verifier):
+            raise InvalidInput(
+                f"verifier {verifier!r} has an address, which the gate asks itself; it takes no "
+                "evidence of it unless the policy says by_client: true"
+            )
+        state = self._approved(state, approval_id)
         check = state.check()
         if check is None or check.name != verifier:
             wanted = "no check" if check is None else repr(check.name)
             raise InvalidInput(
                 f"decision {decision_id!r} asks for {wanted}, got evidence of {verifier!r}"
             )
-        return self._answered(self._observed(state, Finding(value)), approval_id)
+        state = self._advanced(self._observed(state, Finding(value)), run_checks=False)
+        return self._answered(state, approval_id)
 
     def rank(self, actions: Sequence[Action]) -> list[Decision]:
         """Return what would be decided about each of several actions now, the best first.
@@ -189,6 +197,32 @@ class GuardService(Executions, History):
 
     # Verifying
 
+    def _approved(self, state: Deciding, approval_id: str | None) -> Deciding:
+        """Return a decision for which a person's approval stands, if it does."""
+        if approval_id is None:
+            return state
+        with self._store.read() as reader:
+            request = reader.approval(approval_id)
+        stands = not approval.refusal(request, state.opened.digest, self._clock())
+        return replace(state, is_approved=stands)
+
+    def _advanced(self, state: Deciding, *, run_checks: bool) -> Deciding:
+        """Make the checks that are due; only those that are the gate's own, unless *run_checks*."""
+        while self._is_due(state, run_checks=run_checks):
+            state = self._observed(state, self._asked(state))
+        return state
+
+    def _is_due(self, state: Deciding, *, run_checks: bool) -> bool:
+        check = state.check()
+        if check is None or len(state.observed) >= STEPS_MAX:
+            return False
+        return run_checks or self._is_own(check.name)
+
+    def _is_own(self, verifier: str) -> bool:
+        """Return whether the gate alone may make a check: it knows the address to ask."""
+        rule = self._policy.verifiers.get(verifier)
+        return rule is not None and rule.url is not None and not rule.by_client
+
     def _request(self, state: Deciding) -> CheckRequest | None:
         check = state.check()
         if check is None:
@@ -214,7 +248,10 @@ class GuardService(Executions, History):
             request.verifier,
             self._policy.verifiers[request.verifier],
             request.arguments,
-            worth=max(premise.theta for premise in state.case.premises),
+            # What a person has approved is checked anew, whatever was read before.
+            worth=math.inf
+            if state.is_approved
+            else max(premise.theta for premise in state.case.premises),
         )
 
     def _observed(self, state: Deciding, finding: Finding) -> Deciding:
@@ -236,56 +273,34 @@ class GuardService(Executions, History):
             at_s=self._clock(),
             evidence=found,
             is_evidence=not finding.problem,
+            ended=ended_as(finding, outcomes),
             reading=record.keyed_hash(self._store.secret(), repr(finding.value).encode()),
             judgement=judge(state.case, (*state.evidence, found)),
         )
-        told = self._tell_memory(words.namespace, about, outcomes, finding)
-        words = msgspec.structs.replace(words, found=(*words.found, *told))
-        return state.with_observed(observed, words)
-
-    def _tell_memory(
-        self,
-        namespace: tuple[str, ...],
-        premises: Sequence[Premise],
-        outcomes: Sequence[Outcome],
-        finding: Finding,
-    ) -> list[str]:
-        """Have the memory know what the world shows: claims confirmed, or superseded.
-
-        Returns the items that now say so.
-        """
-        found = []
-        for premise, outcome in zip(premises, outcomes, strict=True):
-            if not premise.item_id or outcome == "inconclusive":
-                continue
-            try:
-                if finding.value is NOT_FOUND:
-                    found.append(self._claims.refute(namespace, premise.item_id, None))
-                elif equal(finding.value, premise.remembered):
-                    self._claims.confirm(namespace, premise.item_id)
-                else:
-                    found.append(self._claims.refute(namespace, premise.item_id, finding.value))
-            except (ItemNotFound, Conflict):
-                # Forgotten or replaced meanwhile: there is nothing left to tell it of.
-                continue
-        return found
+        return state.with_observed(observed, words, shown_by(about, outcomes, finding))
 
     # Answering
 
     def _answered(self, state: Deciding, approval_id: str | None) -> Decision:
         """Write a decision down, with what it grants, and return it."""
         decision = replace(decision_of(state), check=self._request(state))
+        if decision.check is not None and decision.verdict != Verdict.VERIFY:
+            reason = f"approved; {decision.check.verifier} is asked once more before that counts"
+            decision = replace(decision, verdict=Verdict.VERIFY.value, reason=reason)
         before, now_s = len(state.observed) - _count_observed(state), self._clock()
 
-        def work(tx: GuardWriter) -> Decision:
+        def work(tx: GuardWriter, found: list[str]) -> Decision:
             if before != len(observed_in(tx.records(decision_id=state.id))):
                 raise Conflict(f"decision {state.id!r} went on elsewhere meanwhile")
-            state.write(tx)
+            state.write(tx, found)
             if state.opened.code != "judged" or state.opened.mode == "shadow":
                 return decision
             return self._granted(tx, state, decision, approval_id, now_s)
 
-        return self._store.write(work)
+        if not state.shown:
+            return self._store.write(lambda tx: work(tx, []))
+        with self._claims.telling(state.words.namespace, state.shown) as tell:
+            return self._store.write(lambda tx: work(tx, tell(tx)))
 
     def _granted(
         self,
@@ -322,13 +337,12 @@ class GuardService(Executions, History):
             expires_s=now_s + rule.permit_s,
         )
         key = ledger.key_of(state.opened.tool, state.opened.digest, state.words, rule)
-        taken = ledger.approve(tx, key, permit, state.id, now_s)
+        by = "" if request is None else request.approval_id
+        taken = ledger.approve(tx, key, permit, state.id, by, now_s)
         if taken:
             return replace(
                 decision, verdict=Verdict.ABSTAIN.value, code="granted_before", reason=taken
             )
-        if request is not None:
-            tx.put_approval(request._replace(state=approval.USED))
         record.append(tx, state.id, "moved", Ended(at_s=now_s, what="APPROVED"))
         return replace(decision, permit=permit)
 

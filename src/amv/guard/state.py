@@ -7,12 +7,12 @@ import msgspec
 
 from amv.errors import InvalidInput, ItemNotFound
 from amv.guard import record
-from amv.guard.actions import canonical
+from amv.guard.actions import canonical, equal
 from amv.guard.bind import Premise
-from amv.guard.decision import Decision, Observed, Opened, PremiseView, Words
-from amv.guard.judge import Case, CaseCheck, Evidence, Judgement, Outcome
+from amv.guard.decision import CheckView, Decision, Observed, Opened, PremiseView, Words
+from amv.guard.judge import NOTHING, Case, CaseCheck, Evidence, Judgement, Outcome
 from amv.guard.plan import Verdict
-from amv.guard.ports import Finding, GuardReader, GuardWriter, RecordRow, TextRow
+from amv.guard.ports import Finding, GuardReader, GuardWriter, RecordRow, Shown, TextRow
 
 
 class NotFound:
@@ -27,13 +27,19 @@ NOT_FOUND = NotFound()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding:
-    """One decision under way; *unwritten* holds its records that are not in the log yet."""
+    """One decision under way.
+
+    *unwritten* holds its records that are not in the log yet, *shown* what the
+    memory was not told yet.  *is_approved*: a person has approved the action.
+    """
 
     id: str
     opened: Opened
     words: Words
     observed: tuple[Observed, ...] = ()
     unwritten: tuple[Opened | Observed, ...] = ()
+    shown: tuple[Shown, ...] = ()
+    is_approved: bool = False
 
     @property
     def judgement(self) -> Judgement | None:
@@ -52,36 +58,76 @@ class Deciding:
         return self.opened.case
 
     def check(self) -> CaseCheck | None:
-        """Return the check that the plan asks for."""
+        """Return the check that the plan asks for, or else the approval."""
         name = None if self.judgement is None else self.judgement.check
+        if name is None and self.is_approved:
+            return self._unmade()
         return next((one for one in self.case.checks if one.name == name), None) if name else None
+
+    def _unmade(self) -> CaseCheck | None:
+        """Return the cheapest check left of a premise of which no check has told anything.
+
+        None if the action goes ahead without the approval, or against what was found.
+        """
+        if self.judgement is None or self.judgement.verdict == Verdict.PROCEED:
+            return None
+        by_name = {check.name: check for check in self.case.checks}
+        told = [
+            (by_name[found.check], place, outcome)
+            for found in self.evidence
+            for place, outcome in zip(by_name[found.check].premises, found.outcomes, strict=True)
+            if outcome != NOTHING
+        ]
+        if any(outcome == "refuted" for _, _, outcome in told):
+            return None
+        settled = {place for _, place, _ in told}
+        closed = {check.group for check, _, _ in told}
+        asked = {found.check for found in self.evidence}
+        left = [
+            check
+            for check in self.case.checks
+            if check.name not in asked
+            and check.group not in closed
+            and not settled.issuperset(check.premises)
+        ]
+        return min(left, key=lambda check: check.cost, default=None)
 
     def about(self, check: CaseCheck) -> list[Premise]:
         """Return the premises that a check observes."""
         by_name = {premise.name: premise for premise in self.words.premises}
         return [by_name[self.case.premises[i].name] for i in check.premises]
 
-    def with_observed(self, observed: Observed, words: Words) -> "Deciding":
+    def with_observed(self, observed: Observed, words: Words, shown: Sequence[Shown]) -> "Deciding":
         """Return the decision after one more check."""
         return replace(
             self,
             words=words,
             observed=(*self.observed, observed),
             unwritten=(*self.unwritten, observed),
+            shown=(*self.shown, *shown),
         )
 
-    def write(self, tx: GuardWriter) -> None:
-        """Write down what is not in the log yet."""
+    def write(self, tx: GuardWriter, found: Sequence[str]) -> None:
+        """Write down what is not in the log yet; *found* are items that say what was read."""
         for body in self.unwritten:
             record.append(tx, self.id, "opened" if isinstance(body, Opened) else "observed", body)
-        items = (*self.words.found, *items_of(self.words))
-        data = msgspec.json.encode(self.words)
-        tx.put_text(TextRow(self.id, self.words.namespace, items, data))
+        words = msgspec.structs.replace(self.words, found=(*self.words.found, *found))
+        items = (*words.found, *items_of(words))
+        tx.put_text(TextRow(self.id, words.namespace, items, msgspec.json.encode(words)))
 
 
 def items_of(words: Words) -> list[str]:
     """Return the items that an action rests on."""
     return [premise.item_id for premise in words.premises if premise.item_id]
+
+
+def is_told(state: Deciding) -> bool:
+    """Return whether the words of a decision are still there; they can be forgotten."""
+    return state.words is not FORGOTTEN
+
+
+FORGOTTEN = Words(namespace=(), session="", principal="", arguments={}, premises=())
+"""What is left of words that were forgotten: the numbers stand without them."""
 
 
 def loaded(reader: GuardReader, decision_id: str) -> Deciding:
@@ -90,11 +136,7 @@ def loaded(reader: GuardReader, decision_id: str) -> Deciding:
     if not rows:
         raise ItemNotFound(f"no decision {decision_id!r}")
     text = reader.text(decision_id)
-    if text is not None:
-        words = record.words_of(text)
-    else:
-        # Forgotten: the numbers are all that is left.
-        words = Words(namespace=(), session="", principal="", arguments={}, premises=())
+    words = FORGOTTEN if text is None else record.words_of(text)
     return Deciding(
         id=decision_id,
         opened=record.body_of(rows[0], Opened),
@@ -124,10 +166,35 @@ def outcome_of(premise: Premise, finding: Finding) -> Outcome:
     return "confirmed" if premise.holds_for(value) else "refuted"
 
 
+def ended_as(finding: Finding, outcomes: Sequence[Outcome]) -> str:
+    """Return in a word how a check ended."""
+    if finding.problem:
+        return finding.fault
+    return NOTHING if set(outcomes) == {NOTHING} else "answered"
+
+
+def shown_by(
+    premises: Sequence[Premise], outcomes: Sequence[Outcome], finding: Finding
+) -> list[Shown]:
+    """Return what a check showed of the claims that are remembered."""
+    value = None if finding.value is NOT_FOUND else finding.value
+    return [
+        Shown(
+            premise.item_id,
+            holds=value is not None and equal(value, premise.remembered),
+            value=value,
+        )
+        for premise, outcome in zip(premises, outcomes, strict=True)
+        if premise.item_id and outcome != "inconclusive"
+    ]
+
+
 def checked(finding: Finding) -> Finding:
     """Return a finding, or one that is no evidence if its value is no JSON, such as NaN."""
-    if finding.problem or finding.value is NOT_FOUND:
-        return Finding(None if finding.problem else NOT_FOUND, finding.problem)
+    if finding.problem:
+        return finding._replace(value=None)
+    if finding.value is NOT_FOUND:
+        return finding
     try:
         canonical(finding.value, "a reading")
     except InvalidInput as error:
@@ -161,11 +228,17 @@ def decision_of(state: Deciding) -> Decision:
     if judged is None:
         return base
     is_unresolved = bool(judged.unresolved) and judged.verdict == Verdict.ABSTAIN
+    checks = _checks(state)
+    reason = reason_of(judged, state.case)
+    if is_unresolved:
+        vain = (f"{one.verifier}: {one.ended}" for one in checks if one.ended != "answered")
+        reason = f"{reason} ({', '.join(vain)})"
     return replace(
         base,
+        checks=checks,
         code="unresolved" if is_unresolved else opened.code,
         verdict=judged.verdict,
-        reason=reason_of(judged, state.case),
+        reason=reason,
         risk=judged.proceed,
         harm=judged.harm,
         expected_loss=judged.expected_loss,
@@ -177,9 +250,12 @@ def decision_of(state: Deciding) -> Decision:
 
 def reason_of(judged: Judgement, case: Case) -> str:
     """Return why a plan is what it is, in a sentence."""
+    if not case.premises:
+        least = case.prices().critical_above
+        return f"no premise would lose more than {least:.4g} if it were violated: none was weighed"
     weighed = (
         f"executing is expected to lose {judged.proceed:.4g}, abstaining {judged.abstain:.4g}; "
-        f"a premise is violated with probability {judged.harm:.4g}"
+        f"a critical premise is violated with probability {judged.harm:.4g}"
     )
     if judged.verdict == Verdict.VERIFY:
         worth = dict(judged.voi).get(judged.check or "", 0.0)
@@ -191,6 +267,31 @@ def reason_of(judged: Judgement, case: Case) -> str:
     if judged.verdict == Verdict.ABSTAIN and judged.proceed <= judged.abstain:
         return f"{weighed}, which is more than the {case.harm_max:.4g} allowed"
     return weighed
+
+
+def _checks(state: Deciding) -> tuple[CheckView, ...]:
+    about = {check.name: check.premises for check in state.case.checks}
+    return tuple(
+        CheckView(
+            verifier=one.evidence.check,
+            ended=one.ended or _ended_before(one),
+            found={
+                state.case.premises[place].name: outcome
+                for place, outcome in zip(
+                    about[one.evidence.check], one.evidence.outcomes, strict=True
+                )
+            },
+            problem=state.words.problems.get(one.evidence.check, ""),
+        )
+        for one in state.observed
+    )
+
+
+def _ended_before(observed: Observed) -> str:
+    """Return how a check ended of which the record does not say it, as those of old do not."""
+    if not observed.is_evidence:
+        return "failed"
+    return NOTHING if set(observed.evidence.outcomes) == {NOTHING} else "answered"
 
 
 def _views(state: Deciding, judged: Judgement) -> tuple[PremiseView, ...]:

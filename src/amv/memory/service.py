@@ -7,25 +7,24 @@ transaction begins.
 import builtins
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from amv.checks import check_flag, several, shown
+from amv.checks import check_flag, several
 from amv.errors import (
-    Conflict,
     DimensionMismatch,
     ItemNotFound,
     StoreClosed,
     StoreError,
     StoreUnavailable,
 )
-from amv.memory import indexing, life, lookup, transfer, upkeep
+from amv.memory import checked, indexing, life, lookup, transfer, upkeep
+from amv.memory.checked import Checked
 from amv.memory.edit import Edit
 from amv.memory.hot import IndexDamaged
 from amv.memory.intake import Request
 from amv.memory.item import (
-    Claim,
     Item,
     JsonScalar,
     Namespace,
@@ -214,29 +213,39 @@ class MemoryService(MemoryReading):
             return self._change(item_id, namespace, now_s, lambda e, row: life.refute(e, row, None))
         with self._store.read() as reader:
             row, ns = lookup.find(reader, item_id, namespace, now_s)
-        if row.claim is None:
-            raise Conflict(f"item {item_id!r} has no claim whose value could be {shown(value)}")
-        claim = Claim(row.claim.subject, row.claim.attribute, value)
-        content = f"{claim.subject} {claim.attribute}: {claim.value}"
-        fields = {
-            "content": content,
-            "namespace": ns.name,
-            "claim": claim,
-            "source": row.source,
-            "source_trust": row.source_trust,
-            "metadata": dict(row.metadata),
-        }
-        new = self._intake.embed([self._intake.check(fields, now_s)], now_s)[0]
+        new = checked.successor(self._intake, row, ns, value, now_s)
+        return self._change(item_id, ns.name, now_s, lambda e, old: checked.replaced(e, old, new))
 
-        def work(edit: Edit, old: Row) -> Row:
-            life.refute(edit, old, new.id)
-            added = life.add(edit, [new])[0]
-            found = replace(added, supersedes=old.id, last_verified_s=now_s)
-            edit.tx.update(found)
-            edit.change.items.append(found.key)
+    @contextmanager
+    def telling(
+        self, checks: Sequence[Checked], *, namespace: Sequence[str]
+    ) -> Iterator[Callable[[Writer], builtins.list[str]]]:
+        """Prepare what checks tell of items; give what notes it, within a transaction.
+
+        Whoever has more to write down writes both at once.  What is given returns
+        the ids of the items that say what was found; an item that is not live any
+        more is passed over.  A value that no claim can hold refutes an item, and
+        nothing takes its place.
+        """
+        name, now_s = check_namespace(namespace), self._clock()
+        news = checked.successors(self._store, self._intake, checks, name, now_s)
+        closed: list[NamespaceRow] = []
+
+        def tell(tx: Writer) -> builtins.list[str]:
+            if tx.namespace(name) is None:
+                return []
+            edit = self._edit(tx, name, now_s)
+            found = [
+                row.id
+                for check, new in zip(checks, news, strict=True)
+                if (row := checked.note(edit, check, new)) is not None
+            ]
+            closed.append(edit.close())
             return found
 
-        return self._change(item_id, ns.name, now_s, work)
+        yield tell
+        for ns in closed[-1:]:
+            self._index_if_due(ns, now_s)
 
     # Forgetting
 
@@ -262,13 +271,20 @@ class MemoryService(MemoryReading):
         return self._receipt(ids, name)
 
     def forget_namespace(self, namespace: Sequence[str]) -> ForgetReceipt:
-        """Delete a namespace with everything in it, for good."""
+        """Delete a namespace with everything in it, for good.
+
+        Raises ItemNotFound if nothing is remembered in it.  What the gate keeps of
+        actions in it goes all the same.
+        """
         name = check_namespace(namespace)
 
-        def work(tx: Writer) -> tuple[str, ...]:
+        def work(tx: Writer) -> tuple[str, ...] | None:
             ns = tx.namespace(name)
             if ns is None:
-                raise ItemNotFound(f"no namespace {name!r}")
+                # Whatever stands beside a memory under this name goes with the namespace.
+                half_life_s = self._settings.value_model.half_life_s
+                tx.drop_namespace(tx.create_namespace(name, half_life_s).ns_id)
+                return None
             ids: list[str] = []
             after_key = 0
             while rows := tx.page(ns.ns_id, source=None, after_key=after_key, limit=1000):
@@ -279,7 +295,10 @@ class MemoryService(MemoryReading):
 
         ids = self._store.write(work)
         self._views.drop(name)
-        return self._receipt(ids, name)
+        receipt = self._receipt(ids or (), name)
+        if ids is None:
+            raise ItemNotFound(f"no namespace {name!r}")
+        return receipt
 
     def _receipt(self, ids: tuple[str, ...], name: Namespace) -> ForgetReceipt:
         receipt = ForgetReceipt(item_ids=ids, namespace=name, erase=self._store.erase)

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route as StarletteRoute
 
+from amv.checks import REFUSED, VERIFIER_HEADER
 from amv.config import ServerSettings
 from amv.errors import AmvError, InvalidInput
 from amv.guard.service import GuardService
@@ -28,7 +29,16 @@ from amv.memory.service import MemoryService
 from amv.server import api, openapi, request, wire
 from amv.server.access import Forbidden, Gatekeeper
 from amv.server.metrics import Metrics
-from amv.server.replies import Message, Reply, Send, UnsupportedMedia, WrongHost, error_reply, told
+from amv.server.replies import (
+    Message,
+    NotIndependent,
+    Reply,
+    Send,
+    UnsupportedMedia,
+    WrongHost,
+    error_reply,
+    told,
+)
 from amv.server.request import Receive, Scope
 from amv.server.routes import ROUTES
 from amv.server.work import DeadlineExceeded, Lanes, Overloaded, begun
@@ -119,6 +129,12 @@ class Endpoint:
         return body
 
 
+def _check_asker(scope: Scope) -> None:
+    """Refuse the verifiers of a gate: what a memory says is no evidence for it."""
+    if VERIFIER_HEADER.encode() in scope["amv.headers"]:
+        raise NotIndependent("a verifier must ask the world, not a memory of AMV")
+
+
 def _by_vector_alone(call: api.Call) -> Namespace | None:
     """Return where to search, if that needs nothing but vectors and may all be in memory."""
     body = call.body
@@ -185,6 +201,8 @@ class Gateway:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
+                if VERIFIER_HEADER.encode() in scope["amv.headers"]:
+                    message["headers"].append((VERIFIER_HEADER.encode(), REFUSED.encode()))
             await send(message)
 
         # As it came, so that an id with an escaped slash stays one part of the path.
@@ -193,6 +211,7 @@ class Gateway:
         route = ""
         try:
             self._check_host(scope)
+            _check_asker(scope)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the server
             await failed(error, scope).send(noted)
         else:

@@ -41,11 +41,16 @@ class WrongHost(AmvError):
     """The request was made under a name, or by a page, that is not this machine's own."""
 
 
+class NotIndependent(AmvError):
+    """A verifier asked a memory, which is no evidence for a memory."""
+
+
 #: The status of each error, the first that fits, and a name for programs.
 _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
     (Unauthorised, 401, "unauthorised"),
     (Forbidden, 403, "forbidden"),
     (WrongHost, 403, "wrong_host"),
+    (NotIndependent, 403, "not_independent"),
     (TooLarge, 413, "too_large"),
     (UnsupportedMedia, 415, "unsupported_media_type"),
     (InvalidNamespace, 400, "invalid_namespace"),

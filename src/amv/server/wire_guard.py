@@ -73,6 +73,15 @@ class CheckOut(Result):
     timeout_s: float
 
 
+class CheckedOut(Result):
+    """A check that was made; *found* is what it found of each premise."""
+
+    verifier: str
+    ended: Literal["answered", "inconclusive", "failed", "timed_out", "refused", "not_asked"]
+    found: dict[str, str]
+    problem: str
+
+
 class PermitOut(Result):
     """Leave to execute an action once; *token* is shown this once."""
 
@@ -102,6 +111,7 @@ class DecisionOut(Result):
     permit: PermitOut | None
     values: dict[str, Any]
     approval_id: str
+    checks: list[CheckedOut]
 
 
 class DecisionsOut(Result):

@@ -63,6 +63,7 @@ def text_row(decision_id: str = "d1", *item_ids: str) -> TextRow:
 WRITES: dict[str, Callable[[GuardWriter], None]] = {
     "append": lambda tx: tx.append(record_row(2)),
     "put_ledger": lambda tx: tx.put_ledger(ledger_row(state=State.UNKNOWN)),
+    "put_replaced": lambda tx: tx.put_replaced("old permit", "digest"),
     "put_text": lambda tx: tx.put_text(text_row("d2")),
     "put_approval": lambda tx: tx.put_approval(approval_row(state="used")),
 }
@@ -88,6 +89,7 @@ def overview(reader: GuardReader) -> tuple[object, ...]:
     return (
         reader.records(),
         reader.ledger("k"),
+        reader.replaced("old permit"),
         reader.text("d1"),
         reader.text("d2"),
         reader.approvals(),
@@ -112,9 +114,11 @@ class GuardStoreContract:
         with store.read() as reader:
             assert reader.last_record() is None
             assert reader.records() == []
+            assert reader.opened(OWNER, after=0, limit=9) == []
             assert reader.ledger("k") is None
             assert reader.ledger_of("d") is None
             assert reader.granted("p") is None
+            assert reader.replaced("p") is None
             assert reader.in_state(State.DISPATCHED, 1e12) == []
             assert reader.text("d") is None
             assert reader.approval("a") is None
@@ -138,6 +142,35 @@ class GuardStoreContract:
             assert reader.records(after=1, decision_id="d1", kind="observed") == [rows[2]]
             assert reader.records(after=1, limit=2) == rows[1:3]
             assert reader.records(limit=0) == []
+
+    def test_decisions_are_found_by_their_namespace_and_those_above(
+        self, store: GuardStore
+    ) -> None:
+        """A namespace that only begins with the same letters is another one."""
+        names = [("a",), ("a", "b"), ("ab",), ('a"', "b"), ("a", "b", "c"), ("é",), ("a",), ("b",)]
+
+        def work(tx: GuardWriter) -> None:
+            for n, name in enumerate(names):
+                tx.append(record_row(2 * n + 1, f"d{n}"))
+                tx.append(record_row(2 * n + 2, f"d{n}", "observed"))
+                tx.put_text(text_row(f"d{n}")._replace(namespace=name))
+            tx.append(record_row(2 * len(names) + 1, "without words"))
+
+        store.write(work)
+
+        def found(*name: str, after: int = 0, limit: int = 99) -> list[str]:
+            rows = reader.opened(name, after=after, limit=limit)
+            assert all(row.kind == "opened" for row in rows)
+            return [row.decision_id for row in rows]
+
+        with store.read() as reader:
+            assert found("a") == ["d0", "d1", "d4", "d6"]
+            assert found("a", "b") == ["d1", "d4"]
+            assert found('a"') == ["d3"]
+            assert found("é") == ["d5"]
+            assert found("c") == []
+            assert found("a", after=1, limit=2) == ["d1", "d4"]
+            assert found("a", after=9) == ["d6"]
 
     @pytest.mark.parametrize("number", [0, 1, 3, -1])
     def test_a_record_with_a_wrong_number_is_refused(self, store: GuardStore, number: int) -> None:
@@ -174,6 +207,23 @@ class GuardStoreContract:
             found = reader.ledger("k1")
             assert found is not None
             assert found.state is State.FAILED
+
+    def test_a_ledger_row_keeps_the_approval_it_was_granted_by(self, store: GuardStore) -> None:
+        """Redeeming its permit uses that up."""
+        row = ledger_row(approval_id="a1")
+        store.write(lambda tx: tx.put_ledger(row))
+
+        with store.read() as reader:
+            assert reader.ledger("k") == row
+
+    def test_permits_that_were_replaced_are_known(self, store: GuardStore) -> None:
+        """Whoever holds one is told what became of it."""
+        store.write(lambda tx: tx.put_replaced("one", "digest"))
+        store.write(lambda tx: tx.put_replaced("one", "digest"))
+
+        with store.read() as reader:
+            assert reader.replaced("one") == "digest"
+            assert reader.replaced("other") is None
 
     def test_rows_in_a_state_since_before_a_moment(self, store: GuardStore) -> None:
         """Oldest first; what changed at that very moment is not before it."""
@@ -314,6 +364,19 @@ class ForgettingContract(GuardStoreContract):
         both.memory.write(lambda tx: tx.drop_namespace(keys["ns_id"]))
 
         assert self.left(both) == []
+
+    def test_words_about_no_item_go_with_their_namespace_alone(self, both: Both) -> None:
+        """It need not be there: what nobody remembers has none."""
+        words = text_row("d1")._replace(namespace=("nobody",))
+        both.guard.write(lambda tx: tx.put_text(words))
+        both.guard.write(lambda tx: tx.put_text(text_row("d2")))
+        made = both.memory.write(lambda tx: tx.create_namespace(("nobody",), 1.0))
+
+        both.memory.write(lambda tx: tx.drop_namespace(made.ns_id))
+
+        with both.guard.read() as reader:
+            assert reader.text("d1") is None
+            assert reader.text("d2") == text_row("d2")
 
     def test_an_item_of_another_namespace_takes_nothing_along(
         self, both: Both, keys: dict[str, int]

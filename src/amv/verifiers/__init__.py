@@ -3,7 +3,8 @@
 A verifier is a Python function, plain or async, or an HTTP GET.  Each runs in a
 thread of its own under a deadline.  Whatever goes wrong with it (a time-out, an
 exception, a reply that is no JSON, a number that is not finite) is a finding
-that is no evidence, never one that supports an action.
+that is no evidence, never one that supports an action; so is what a verifier
+says that asked AMV's own memory.
 
 Checks that are the same at the same time are made once.  A reading is used
 again only while that is worth it: as its source changes every `fresh_s`
@@ -15,6 +16,7 @@ is worth nothing.
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from amv.checks import Verifying, shown, verifying
@@ -22,7 +24,9 @@ from amv.errors import InvalidInput
 from amv.guard.actions import canonical
 from amv.guard.policy import VerifierRule
 from amv.guard.ports import Finding
+from amv.verifiers.independence import NOT_INDEPENDENT, follow_threads
 from amv.verifiers.reading import Unreadable, called, fetched, read_at
+from amv.verifiers.workers import Workers
 
 RUNNING_MAX = 64
 """Checks that may run at once; one that hangs counts until it ends."""
@@ -50,11 +54,13 @@ class Verifiers:
         self._flights: dict[bytes, _Flight] = {}
         self._readings: dict[bytes, tuple[float, Finding]] = {}
         self._running = 0
+        self._workers = Workers()
 
     def register(self, name: str, function: Callable[..., Any]) -> None:
         """Have the function *function* answer the checks called *name*."""
         if not callable(function):
             raise InvalidInput(f"verifier {name!r} must be a function, got {shown(function)}")
+        follow_threads()
         self._functions[name] = function
 
     def run(
@@ -64,7 +70,7 @@ class Verifiers:
         try:
             key = canonical([name, dict(arguments)], "the arguments of a verifier")
         except InvalidInput as error:
-            return Finding(None, str(error))
+            return Finding(None, str(error), "not_asked")
         with self._lock:
             known = self._readings.get(key)
             if known is not None and self._clock() - known[0] <= lifetime_s(rule, worth):
@@ -72,29 +78,25 @@ class Verifiers:
             flight = self._flights.get(key)
             if flight is None:
                 if self._running >= RUNNING_MAX:
-                    return Finding(None, f"{self._running} checks are under way, and none ends")
+                    why = f"{self._running} checks are under way, and none ends"
+                    return Finding(None, why, "not_asked")
                 flight = self._flights[key] = _Flight()
                 self._running += 1
                 is_first = True
             else:
                 is_first = False
         if is_first:
-            thread = threading.Thread(
-                target=self._fly,
-                args=(key, flight, name, rule, dict(arguments)),
-                name=f"amv-verifier-{name}",
-                daemon=True,
-            )
             try:
-                thread.start()
+                self._workers.start(partial(self._fly, key, flight, name, rule, dict(arguments)))
             except RuntimeError as error:
-                self._land(key, flight, rule, Finding(None, f"the check can't start: {error}"), 0.0)
+                failed = Finding(None, f"the check can't start: {error}", "not_asked")
+                self._land(key, flight, rule, failed, 0.0)
         if not flight.ended.wait(rule.timeout_s):
             with self._lock:
                 # Whoever comes later asks anew, rather than wait for one that hangs.
                 if self._flights.get(key) is flight:
                     del self._flights[key]
-            return Finding(None, f"no answer within {rule.timeout_s} s")
+            return Finding(None, f"no answer within {rule.timeout_s} s", "timed_out")
         return flight.finding
 
     def _fly(
@@ -104,8 +106,9 @@ class Verifiers:
         running = Verifying()
         verifying.set(running)
         finding = self._asked(name, rule, arguments)
+        running.has_ended = True
         if running.has_read:
-            finding = Finding(None, "the verifier reads AMV's own memory, so it is not independent")
+            finding = Finding(None, NOT_INDEPENDENT, "refused")
         self._land(key, flight, rule, finding, asked_s)
 
     def _land(
@@ -131,10 +134,11 @@ class Verifiers:
             elif function is not None:
                 reply = called(function, arguments)
             else:
-                return Finding(None, f"nothing is registered as {rule.tool or name!r}")
+                why = f"nothing is registered as {rule.tool or name!r}"
+                return Finding(None, why, "not_asked")
             return Finding(read_at(rule.read, reply))
         except Unreadable as error:
-            return Finding(None, str(error))
+            return Finding(None, str(error), error.fault)
         except BaseException as error:  # noqa: BLE001  A verifier may be anyone's code.
             return Finding(None, f"the verifier failed: {shown(error)}")
 

@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from amv.checks import shown
+from amv.checks import REFUSED, VERIFIER_HEADER, shown
+from amv.guard.ports import Fault
 from amv.guard.state import NOT_FOUND
+from amv.verifiers.independence import NOT_INDEPENDENT
 
 REPLY_BYTES_MAX = 1 << 20
 
@@ -22,7 +24,11 @@ _FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Unreadable(Exception):
-    """A reply that is no evidence; the message says why."""
+    """A reply that is no evidence; the message says why, *fault* in a word."""
+
+    def __init__(self, why: str, fault: Fault = "failed") -> None:
+        super().__init__(why)
+        self.fault = fault
 
 
 def called(function: Callable[..., Any], arguments: Mapping[str, Any]) -> object:
@@ -55,30 +61,44 @@ def fetched(url: str, arguments: Mapping[str, Any], timeout_s: float) -> object:
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in arguments:
-            raise Unreadable(f"the address needs the argument {match[1]!r}")
+            raise Unreadable(f"the address needs the argument {match[1]!r}", "not_asked")
         return quote(str(arguments[match[1]]), safe="")
 
-    request = urllib.request.Request(_FIELD.sub(value, url), headers={"accept": "application/json"})
+    headers = {"accept": "application/json", VERIFIER_HEADER: "1"}
+    data = _got(urllib.request.Request(_FIELD.sub(value, url), headers=headers), timeout_s)
+    if data is None:
+        return NOT_FOUND
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise Unreadable(f"the reply is no JSON: {shown(data[:80])}") from error
+
+
+def _got(request: urllib.request.Request, timeout_s: float) -> bytes | None:
+    """Return the body of a reply, None if there is no such thing."""
     try:
         with _opener.open(request, timeout=timeout_s) as reply:
-            data = reply.read(REPLY_BYTES_MAX + 1)
+            data: bytes = reply.read(REPLY_BYTES_MAX + 1)
             status, missing = reply.status, reply.length
     except urllib.error.HTTPError as error:
         if error.code in (404, 410):
-            return NOT_FOUND
+            return None
+        if error.headers.get(VERIFIER_HEADER) == REFUSED:
+            raise Unreadable(NOT_INDEPENDENT, "refused") from error
         raise Unreadable(f"the verifier answered {error.code}") from error
     except (OSError, http.client.HTTPException) as error:
-        raise Unreadable(f"the verifier can't be reached: {error}") from error
+        is_late = isinstance(error, TimeoutError) or isinstance(
+            getattr(error, "reason", None), TimeoutError
+        )
+        fault: Fault = "timed_out" if is_late else "failed"
+        raise Unreadable(f"the verifier can't be reached: {error}", fault) from error
     if status != 200:
         raise Unreadable(f"the verifier answered {status}")
     if len(data) > REPLY_BYTES_MAX:
         raise Unreadable(f"the reply is longer than {REPLY_BYTES_MAX} bytes")
     if missing:
         raise Unreadable(f"the reply is cut off: {missing} bytes of it are missing")
-    try:
-        return json.loads(data)
-    except ValueError as error:
-        raise Unreadable(f"the reply is no JSON: {shown(data[:80])}") from error
+    return data
 
 
 def read_at(path: str, reply: object) -> object:

@@ -15,6 +15,7 @@ from amv.guard.ports import (
     State,
     TextRow,
 )
+from amv.memory.ports import Reader, Writer
 from amv.stores.memory.store import MemoryStore
 
 T = TypeVar("T")
@@ -28,20 +29,22 @@ class _Tables:
         self.rows: dict[str, LedgerRow] = {}
         self.words: dict[str, TextRow] = {}
         self.requests: dict[str, ApprovalRow] = {}
+        self.replaced: dict[str, str] = {}
 
     def copy(self) -> "_Tables":
         tables = _Tables()
         tables.log, tables.rows = list(self.log), dict(self.rows)
         tables.words, tables.requests = dict(self.words), dict(self.requests)
+        tables.replaced = dict(self.replaced)
         return tables
 
 
 class _Writer:
     """A transaction; each method is described in `ports.GuardWriter`."""
 
-    def __init__(self, tables: _Tables, store: MemoryStore) -> None:
+    def __init__(self, tables: _Tables, reader: Reader) -> None:
         self._tables = tables
-        self._store = store
+        self.memory = reader
 
     def last_record(self) -> RecordRow | None:
         return self._tables.log[-1] if self._tables.log else None
@@ -63,6 +66,15 @@ class _Writer:
         ]
         return found[:limit]
 
+    def opened(self, namespace: tuple[str, ...], *, after: int, limit: int) -> list[RecordRow]:
+        own = {
+            decision_id
+            for decision_id, row in self._tables.words.items()
+            if row.namespace[: len(namespace)] == namespace
+        }
+        rows = self.records(after=after, kind="opened")
+        return [row for row in rows if row.decision_id in own][:limit]
+
     def ledger(self, key: str) -> LedgerRow | None:
         return self._tables.rows.get(key)
 
@@ -73,6 +85,9 @@ class _Writer:
     def granted(self, permit_hash: str) -> LedgerRow | None:
         found = [row for row in self._tables.rows.values() if row.permit_hash == permit_hash]
         return found[0] if found else None
+
+    def replaced(self, permit_hash: str) -> str | None:
+        return self._tables.replaced.get(permit_hash)
 
     def in_state(self, state: State, before_s: float) -> list[LedgerRow]:
         found = [
@@ -102,13 +117,15 @@ class _Writer:
     def put_ledger(self, row: LedgerRow) -> None:
         self._tables.rows[row.key] = row
 
+    def put_replaced(self, permit_hash: str, digest: str) -> None:
+        self._tables.replaced[permit_hash] = digest
+
     def put_text(self, row: TextRow) -> None:
         self._tables.words.pop(row.decision_id, None)
-        with self._store.read() as reader:
-            ns = reader.namespace(row.namespace)
-            are_there = ns is not None and all(
-                reader.rows_with_id(item_id, ns.ns_id) for item_id in row.item_ids
-            )
+        ns = self.memory.namespace(row.namespace)
+        are_there = ns is not None and all(
+            self.memory.rows_with_id(item_id, ns.ns_id) for item_id in row.item_ids
+        )
         # What was forgotten while the decision was made would not be forgotten again.
         if are_there or not row.item_ids:
             self._tables.words[row.decision_id] = row._replace(
@@ -126,21 +143,24 @@ class MemoryGuardStore:
         self._store = store
         self._tables = _Tables()
         self._secret = secrets.token_bytes(32)
-        self._lock = store.watch(self._forget)
+        store.watch(self._forget)
 
     @contextmanager
     def read(self) -> Iterator[GuardReader]:
         """Hold the lock, and so the state, for as long as the snapshot is open."""
-        with self._lock:
-            yield _Writer(self._tables, self._store)
+        with self._store.read() as reader:
+            yield _Writer(self._tables, reader)
 
     def write(self, work: Callable[[GuardWriter], T]) -> T:
-        """Run *work*; undo all it did if it raises."""
-        with self._lock:
+        """Run *work*; undo all it did if it raises, to the memory too."""
+
+        def both(writer: Writer) -> T:
             tables = self._tables.copy()
-            result = work(_Writer(tables, self._store))
+            result = work(_Writer(tables, writer))
             self._tables = tables
             return result
+
+        return self._store.write(both)
 
     def _forget(self, namespace: tuple[str, ...], item_id: str | None) -> None:
         self._tables.words = {

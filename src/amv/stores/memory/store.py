@@ -46,13 +46,12 @@ class MemoryStore:
         self._is_closed = False
         self._watchers: list[Callable[[Namespace, str | None], None]] = []
 
-    def watch(self, watcher: Callable[[Namespace, str | None], None]) -> threading.RLock:
+    def watch(self, watcher: Callable[[Namespace, str | None], None]) -> None:
         """Have *watcher* told what is deleted: items by id, or (None) a whole namespace.
 
-        Returns the lock under which it is told.
+        It is told within the write that deletes, once nothing can undo that.
         """
         self._watchers.append(watcher)
-        return self._lock
 
     @contextmanager
     def read(self) -> Iterator[Reader]:

@@ -17,15 +17,20 @@ from amv.guard.ports import (
 )
 from amv.stores.sqlite.rows import decoded, namespace_of_text, namespace_text
 from amv.stores.sqlite.store import SqliteStore
+from amv.stores.sqlite.writer import SqliteWriter
 
 T = TypeVar("T")
 
 SECRET_META = "guard_secret"
 
 _RECORDS = "SELECT number, decision_id, kind, before, hash, body FROM guard_record"
-_LEDGER = (
-    "SELECT key, digest, state, permit_hash, expires_s, decision_id, changed_s FROM guard_ledger"
-)
+OPENED = """SELECT r.number, r.decision_id, r.kind, r.before, r.hash, r.body
+    FROM guard_text t JOIN guard_record r ON r.decision_id = t.decision_id
+    WHERE (t.namespace = ? OR t.namespace >= ? AND t.namespace < ?)
+        AND r.kind = 'opened' AND r.number > ?
+    ORDER BY r.number LIMIT ?"""
+_LEDGER = """SELECT key, digest, state, permit_hash, expires_s, decision_id, changed_s, approval_id
+    FROM guard_ledger"""
 _APPROVALS = """SELECT approval_id, decision_id, digest, state, created_s, expires_s, decided_by
     FROM guard_approval"""
 
@@ -68,6 +73,13 @@ class SqliteGuardReader:
         found = self._execute(f"{statement} ORDER BY number LIMIT ?", params)
         return decoded(lambda columns: RecordRow(*columns), found, "a record of the gate")
 
+    def opened(self, namespace: tuple[str, ...], *, after: int, limit: int) -> list[RecordRow]:
+        name = namespace_text(namespace)
+        # Names are JSON: one below goes on with a comma where this one ends.
+        below = name[:-1] + ","
+        found = self._execute(OPENED, (name, below, name[:-1] + "-", after, limit))
+        return decoded(lambda columns: RecordRow(*columns), found, "a record of the gate")
+
     def ledger(self, key: str) -> LedgerRow | None:
         return self._one(f"{_LEDGER} WHERE key = ?", key)
 
@@ -76,6 +88,12 @@ class SqliteGuardReader:
 
     def granted(self, permit_hash: str) -> LedgerRow | None:
         return self._one(f"{_LEDGER} WHERE permit_hash = ?", permit_hash)
+
+    def replaced(self, permit_hash: str) -> str | None:
+        found = self._execute(
+            "SELECT digest FROM guard_replaced WHERE permit_hash = ?", (permit_hash,)
+        ).fetchone()
+        return None if found is None else str(found[0])
 
     def _one(self, statement: str, name: str) -> LedgerRow | None:
         found = decoded(_ledger_of, self._execute(statement, (name,)), "the ledger")
@@ -120,6 +138,10 @@ class SqliteGuardReader:
 class SqliteGuardWriter(SqliteGuardReader):
     """A transaction; each method is described in `ports.GuardWriter`."""
 
+    def __init__(self, memory: SqliteWriter) -> None:
+        super().__init__(memory.execute)
+        self.memory = memory
+
     def append(self, row: RecordRow) -> None:
         last = self._execute("SELECT coalesce(max(number), 0) FROM guard_record").get
         if row.number != last + 1:
@@ -128,7 +150,10 @@ class SqliteGuardWriter(SqliteGuardReader):
 
     def put_ledger(self, row: LedgerRow) -> None:
         values = tuple(row._replace(state=row.state.value))  # type: ignore[arg-type]
-        self._execute("INSERT OR REPLACE INTO guard_ledger VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        self._execute("INSERT OR REPLACE INTO guard_ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def put_replaced(self, permit_hash: str, digest: str) -> None:
+        self._execute("INSERT OR REPLACE INTO guard_replaced VALUES (?, ?)", (permit_hash, digest))
 
     def put_text(self, row: TextRow) -> None:
         name = namespace_text(row.namespace)
@@ -162,7 +187,7 @@ class SqliteGuardStore:
     def write(self, work: Callable[[GuardWriter], T]) -> T:
         """Run *work* in a transaction; return its result once that is durable."""
         return self._store.write(
-            lambda tx: work(SqliteGuardWriter(tx.execute))  # type: ignore[attr-defined]
+            lambda tx: work(SqliteGuardWriter(tx))  # type: ignore[arg-type]
         )
 
     def secret(self) -> bytes:

@@ -23,15 +23,16 @@ _NUMBERED = re.compile(r"(\d{4})_\w+\.sql")
 
 
 def migrations() -> dict[int, str]:
-    """Return the migrations by number, from 1 without a gap."""
-    found = {
-        int(match[1]): file.read_text("utf-8")
+    """Return the migrations by number, from 1 without a gap, each number once."""
+    found = [
+        (int(match[1]), file.read_text("utf-8"))
         for file in files("amv.stores").joinpath("sql", "sqlite").iterdir()
         if (match := _NUMBERED.fullmatch(file.name))
-    }
-    if sorted(found) != list(range(1, len(found) + 1)):
-        raise StoreError(f"the migrations are not numbered from 1 on: {sorted(found)}")
-    return dict(sorted(found.items()))
+    ]
+    numbers = sorted(number for number, _ in found)
+    if numbers != list(range(1, len(found) + 1)):
+        raise StoreError(f"the migrations are not numbered from 1 on: {numbers}")
+    return dict(sorted(found))
 
 
 def check_file(path: str) -> None:
