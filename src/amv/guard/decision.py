@@ -7,6 +7,7 @@ import msgspec
 
 from amv.guard.bind import Premise
 from amv.guard.judge import Case, Evidence, Judgement
+from amv.guard.suggest import Suggestion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,8 @@ class Decision:
     H, *expected_loss* that of the plan.  *voi* is the value of information of
     each check.  *check* is the one to make if the verdict is VERIFY, *permit*
     is there if it is PROCEED, *values* holds what verifiers read, by premise.
+    *suggestions* are claims that arguments nobody checks may have come from;
+    they weigh nothing.
     """
 
     id: str
@@ -72,6 +75,7 @@ class Decision:
     permit: Permit | None = None
     values: dict[str, Any]
     approval_id: str = ""
+    suggestions: tuple[Suggestion, ...] = ()
 
     @property
     def says(self) -> str:
@@ -120,7 +124,7 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept beside the records, and can be forgotten.
 
     *found* are the items that say what checks read; *problems* tells, by check,
-    why it was no evidence.
+    why it was no evidence, and *unjudged* why the action could not be judged.
     """
 
     namespace: tuple[str, ...]
@@ -131,6 +135,8 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[str, Any] = {}
     found: tuple[str, ...] = ()
     problems: dict[str, str] = {}
+    suggestions: tuple[Suggestion, ...] = ()
+    unjudged: str = ""
 
 
 def plain(decision: Decision) -> dict[str, Any]:

@@ -74,7 +74,8 @@ class Deciding:
         """Write down what is not in the log yet."""
         for body in self.unwritten:
             record.append(tx, self.id, "opened" if isinstance(body, Opened) else "observed", body)
-        items = (*self.words.found, *items_of(self.words))
+        hints = (hint.item_id for hint in self.words.suggestions)
+        items = (*self.words.found, *items_of(self.words), *hints)
         data = msgspec.json.encode(self.words)
         tx.put_text(TextRow(self.id, self.words.namespace, items, data))
 
@@ -138,6 +139,7 @@ def checked(finding: Finding) -> Finding:
 _UNJUDGED = {
     "unknown_tool": "no rule of the policy speaks of this tool, so it counts as a commit action",
     "read_only": "the policy says that this tool changes nothing",
+    "invalid_action": "the call can't be judged; under enforce it raises an error",
 }
 
 
@@ -150,11 +152,12 @@ def decision_of(state: Deciding) -> Decision:
         digest=opened.digest,
         verdict=Verdict.ABSTAIN.value,
         code=opened.code,
-        reason=_UNJUDGED.get(opened.code, ""),
+        reason=state.words.unjudged or _UNJUDGED.get(opened.code, ""),
         mode=opened.mode,
         namespace=state.words.namespace,
         voi={},
         values=dict(state.words.values),
+        suggestions=state.words.suggestions,
     )
     if opened.code == "read_only":
         return replace(base, verdict=Verdict.PROCEED.value)
