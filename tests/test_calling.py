@@ -16,9 +16,6 @@ from amv.calling import KEPT_BYTES_MAX, Signature, json_part
 from amv.guard.policy import parse
 from tests.guard.gates import CANCEL, policy_of
 
-if TYPE_CHECKING:
-    pass  # type: ignore[import-not-found]
-
 
 class Shop:
     """Methods of each kind."""

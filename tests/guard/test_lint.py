@@ -174,7 +174,7 @@ def test_a_budget_that_grants_nothing_or_that_nobody_takes_of_is_told() -> None:
 
 def test_what_a_tool_takes_is_read_from_its_schema() -> None:
     closed: dict[str, Any] = {"properties": {"order_id": {}, "note": {}}}
-    tools = [
+    tools: list[dict[str, Any]] = [
         {"name": "cancel", "inputSchema": closed},
         {"name": "open", "inputSchema": {**closed, "additionalProperties": True}},
         {"name": "untold"},
