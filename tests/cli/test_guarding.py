@@ -58,7 +58,8 @@ def test_a_person_is_asked_and_answers(gate: Cli) -> None:
     assert "amv approvals approve" in run.err
     (waiting,) = gate("approvals", "list", "--json").lines
     assert (waiting["tool"], waiting["state"]) == ("refund", "pending")
-    assert "ABSTAIN refund" in gate("approvals", "list").out
+    assert (waiting["arguments"], waiting["namespace"]) == ({"order_id": "1"}, ["a"])
+    assert "refund(order_id='1')" in gate("approvals", "list").out
 
     said = gate("approvals", "approve", waiting["id"], "--by", "Eve")
 
@@ -271,6 +272,17 @@ def test_lint_takes_its_file_as_it_is_or_by_an_option_and_not_twice(
     twice = gate("guard", "lint", "p.yaml", "--policy", "q.yaml", "--json")
     assert (twice.code, twice.error["type"]) == (2, "UsageError")
     assert "once" in twice.error["message"]
+
+
+def test_lint_looks_nothing_up_in_a_memory_without_claims(gate: Cli) -> None:
+    """Whoever writes the policy first would else be told that each claim is a slip."""
+    for (item,) in [gate("list", "-n", "a", "--json").lines]:
+        gate("forget", item["id"], "-n", "a")
+
+    run = gate("guard", "lint")
+
+    assert (run.code, run.out) == (0, "")
+    assert "holds no claim yet" in run.err
 
 
 def test_lint_knows_the_arguments_of_tools(gate: Cli) -> None:

@@ -98,8 +98,8 @@ def rank(
             output.write_json(decision_json(decision))
         return
     output.write_table(
-        ("verdict", "expected loss", "tool", "why"),
-        [[d.verdict, f"{d.expected_loss:.4g}", d.tool, d.reason] for d in found],
+        ("verdict", "expected loss", "what", "why"),
+        [[d.verdict, f"{d.expected_loss:.4g}", d.call, d.reason] for d in found],
         numeric=("expected loss",),
     )
 
@@ -148,8 +148,8 @@ def decisions(
         output.remark("no decision")
         return
     output.write_table(
-        ("id", "verdict", "code", "namespace", "tool", "why"),
-        [[d.id, d.verdict, d.code, "/".join(d.namespace), d.tool, d.reason] for d in found],
+        ("id", "verdict", "code", "namespace", "what", "why"),
+        [[d.id, d.verdict, d.code, "/".join(d.namespace), d.call, d.reason] for d in found],
     )
 
 
@@ -190,6 +190,7 @@ def reconcile(
                     "state": row.state.value,
                     "since": _time(row.changed_s),
                     "tool": about[row.decision_id].tool,
+                    "arguments": about[row.decision_id].arguments,
                     "namespace": about[row.decision_id].namespace,
                 }
             )
@@ -198,14 +199,14 @@ def reconcile(
         output.remark("of every call that was made, it is known what became of it")
         return
     output.write_table(
-        ("decision", "state", "since", "namespace", "tool"),
+        ("decision", "state", "since", "namespace", "what"),
         [
             [
                 row.decision_id,
                 row.state.value,
                 _time(row.changed_s),
                 "/".join(about[row.decision_id].namespace),
-                about[row.decision_id].tool,
+                about[row.decision_id].call,
             ]
             for row in rows
         ],
@@ -266,7 +267,7 @@ def list_approvals(
         output.remark("no request waits")
         return
     output.write_table(
-        ("id", "decision", "state", "expires", "by", "what"),
+        ("id", "decision", "state", "expires", "by", "what", "why not"),
         [
             [
                 row.approval_id,
@@ -274,7 +275,8 @@ def list_approvals(
                 row.state,
                 _time(row.expires_s),
                 row.decided_by,
-                about[row.approval_id].says,
+                about[row.approval_id].call,
+                about[row.approval_id].reason,
             ]
             for row in rows
         ],
@@ -282,7 +284,12 @@ def list_approvals(
 
 
 def _about(decision: "Decision") -> dict[str, object]:
-    return {"tool": decision.tool, "reason": decision.reason}
+    return {
+        "tool": decision.tool,
+        "arguments": decision.arguments,
+        "namespace": decision.namespace,
+        "reason": decision.reason,
+    }
 
 
 @approvals.command("approve")

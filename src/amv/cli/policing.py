@@ -41,9 +41,11 @@ def lint(
     if os.path.exists(settings.db):
         with session.open() as memory:
             known = attributes(memory)
+        if not known and not as_json:
+            output.remark(f"{settings.db!r} holds no claim yet: claims are not looked up")
     elif not as_json:
         output.remark(f"there is no database {settings.db!r}: claims are not looked up")
-    found = linted(rules, None if known is None else known.__contains__, taken)
+    found = linted(rules, known.__contains__ if known else None, taken)
     if as_json:
         output.write_json({"findings": found})
     for finding in found if not as_json else ():

@@ -1,10 +1,11 @@
 """Decisions: what the gate answers, and what it keeps to answer the same again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from amv.checks import shown
 from amv.guard.bind import Premise
 from amv.guard.judge import Case, Evidence, Judgement
 from amv.guard.suggest import Suggestion
@@ -54,7 +55,7 @@ class Decision:
     each check.  *check* is the one to make if the verdict is VERIFY, *permit*
     is there if it is PROCEED, *values* holds what verifiers read, by premise.
     *suggestions* are claims that arguments nobody checks may have come from;
-    they weigh nothing.
+    they weigh nothing.  *arguments* are the action's, until they are forgotten.
     """
 
     id: str
@@ -76,6 +77,13 @@ class Decision:
     values: dict[str, Any]
     approval_id: str = ""
     suggestions: tuple[Suggestion, ...] = ()
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def call(self) -> str:
+        """The action as a call, its arguments shortened; none are left of one that is forgotten."""
+        given = (f"{name}={shown(value)}" for name, value in self.arguments.items())
+        return f"{self.tool}({', '.join(given)})"
 
     @property
     def says(self) -> str:

@@ -158,7 +158,7 @@ def _is_judged_so(row: RecordRow, cases: dict[str, tuple[Case, list[Evidence]]])
 
 def _told(state: Deciding, ended: list[str]) -> list[str]:
     decision = decision_of(state)
-    lines = [f"{decision.verdict}: {decision.tool}", f"  {decision.reason}"]
+    lines = [f"{decision.verdict}: {decision.call}", f"  {decision.reason}"]
     if not state.words.premises and state.opened.premises:
         lines.append("  The words of this decision were forgotten; its numbers are kept.")
     for premise in decision.premises:

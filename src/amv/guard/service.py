@@ -385,6 +385,10 @@ class GuardService(Executions, History):
         return replace(decision, permit=permit)
 
     def _ask_person(self, tx: GuardWriter, state: Deciding, rule: ActionRule, now_s: float) -> str:
+        for row in tx.approvals(approval.PENDING):
+            # An agent that tries again does not ask again.
+            if row.digest == state.opened.digest and now_s < row.expires_s:
+                return row.approval_id
         approval_id = self._new_id()
         tx.put_approval(
             ApprovalRow(
@@ -418,6 +422,7 @@ class GuardService(Executions, History):
             namespace=action.namespace,
             voi={},
             values={},
+            arguments=dict(action.arguments),
         )
 
 

@@ -158,6 +158,7 @@ def decision_of(state: Deciding) -> Decision:
         voi={},
         values=dict(state.words.values),
         suggestions=state.words.suggestions,
+        arguments=dict(state.words.arguments),
     )
     if opened.code == "read_only":
         return replace(base, verdict=Verdict.PROCEED.value)
@@ -168,7 +169,7 @@ def decision_of(state: Deciding) -> Decision:
         base,
         code="unresolved" if is_unresolved else opened.code,
         verdict=judged.verdict,
-        reason=reason_of(judged, state.case),
+        reason=reason_of(judged, state.case) + _unbound_of(state, judged),
         risk=judged.proceed,
         harm=judged.harm,
         expected_loss=judged.expected_loss,
@@ -194,6 +195,17 @@ def reason_of(judged: Judgement, case: Case) -> str:
     if judged.verdict == Verdict.ABSTAIN and judged.proceed <= judged.abstain:
         return f"{weighed}, which is more than the {case.harm_max:.4g} allowed"
     return weighed
+
+
+def _unbound_of(state: Deciding, judged: Judgement) -> str:
+    """Return which arguments no rule speaks of, where the action does not go ahead."""
+    names = [p.attribute for p in state.words.premises if p.name == f"argument.{p.attribute}"]
+    if judged.verdict != Verdict.ABSTAIN or not names:
+        return ""
+    return (
+        f"; the rule does not speak of {', '.join(names)}, which counts as a premise that nobody "
+        "verified: name it in a claim, in the idempotency key or in free"
+    )
 
 
 def _views(state: Deciding, judged: Judgement) -> tuple[PremiseView, ...]:

@@ -128,6 +128,7 @@ class DecisionOut(Result):
     values: dict[str, Any]
     approval_id: str
     suggestions: list[SuggestionOut]
+    arguments: dict[str, Any]
 
 
 class DecisionsOut(Result):

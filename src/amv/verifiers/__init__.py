@@ -22,7 +22,7 @@ from amv.errors import InvalidInput
 from amv.guard.actions import canonical
 from amv.guard.policy import VerifierRule
 from amv.guard.ports import Finding
-from amv.verifiers.reading import Unreadable, called, fetched, read_at
+from amv.verifiers.reading import Unreadable, called, fetched, read_at, taken_by
 
 RUNNING_MAX = 64
 """Checks that may run at once; one that hangs counts until it ends."""
@@ -129,7 +129,7 @@ class Verifiers:
             if rule.url is not None:
                 reply = fetched(rule.url, arguments, rule.timeout_s)
             elif function is not None:
-                reply = called(function, arguments)
+                reply = called(function, arguments if rule.args else taken_by(function, arguments))
             else:
                 return Finding(None, f"nothing is registered as {rule.tool or name!r}")
             return Finding(read_at(rule.read, reply))
