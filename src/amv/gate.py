@@ -80,14 +80,40 @@ class _Acting(NamedTuple):
     principal: str
 
 
+class RecentReads:
+    """Which items sessions have read lately; bounded, and known to this process alone."""
+
+    def __init__(self) -> None:
+        # By namespace and session, the one that read last at the end: ids, the newest at the end.
+        self._read: OrderedDict[tuple[tuple[str, ...], str], OrderedDict[str, None]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def note(self, namespace: tuple[str, ...], session: str, item_ids: Sequence[str]) -> None:
+        """Note that a session has read items; only the last ones are known for a while."""
+        with self._lock:
+            known = self._read.setdefault((namespace, session), OrderedDict())
+            self._read.move_to_end((namespace, session))
+            # The best hit counts as read last.
+            for item_id in reversed(item_ids):
+                known[item_id] = None
+                known.move_to_end(item_id)
+            _trim(known, SEEN_MAX)
+            _trim(self._read, SESSIONS_MAX)
+
+    def of(self, namespace: tuple[str, ...], session: str) -> list[str]:
+        """Return what a session has read, and what was read outside of any, the newest first."""
+        with self._lock:
+            keys = dict.fromkeys([(namespace, session), (namespace, "")])
+            ids = [one for key in keys for one in reversed(self._read.get(key, OrderedDict()))]
+        return list(dict.fromkeys(ids))
+
+
 class MemoryClaims:
     """The claims of a memory, as the gate asks for them, and what sessions have read of it."""
 
     def __init__(self, memory: MemoryService) -> None:
         self._memory = memory
-        # By namespace and session, the session read in last at the end: ids, the newest at the end.
-        self._read: OrderedDict[tuple[tuple[str, ...], str], OrderedDict[str, None]] = OrderedDict()
-        self._lock = threading.Lock()
+        self.reads = RecentReads()
 
     def find(self, namespace: tuple[str, ...], subject: str, attribute: str) -> Remembered | None:
         """Return the claim that is believed now, or None."""
@@ -122,29 +148,14 @@ class MemoryClaims:
         """Note that an action rested on items."""
         self._memory.reinforce(item_ids, contributed=True, namespace=namespace)
 
-    def note_read(self, namespace: tuple[str, ...], session: str, item_ids: Sequence[str]) -> None:
-        """Note that a session has read items; only the last ones are known for a while."""
-        with self._lock:
-            known = self._read.setdefault((namespace, session), OrderedDict())
-            self._read.move_to_end((namespace, session))
-            # The best hit counts as read last.
-            for item_id in reversed(item_ids):
-                known[item_id] = None
-                known.move_to_end(item_id)
-            _trim(known, SEEN_MAX)
-            _trim(self._read, SESSIONS_MAX)
-
     def seen(self, namespace: tuple[str, ...], session: str) -> list[Seen]:
         """Return the claims a session has read that still hold, the last one first.
 
         What was read outside of any session belongs to each.  What an untrusted
         source says is left out.
         """
-        with self._lock:
-            keys = dict.fromkeys([(namespace, session), (namespace, "")])
-            ids = [one for key in keys for one in reversed(self._read.get(key, OrderedDict()))]
         found = []
-        for item_id in dict.fromkeys(ids):
+        for item_id in self.reads.of(namespace, session):
             try:
                 item = self._memory.get(item_id, namespace=namespace)
             except ItemNotFound:
@@ -197,10 +208,10 @@ class Guard(GuardService, Closing):
             new_token=lambda: secrets.token_urlsafe(24),
             seen=claims.seen,
         )
+        # It does not hold the gate, which is gone once nobody uses it.
+        reads, acting, by_default = claims.reads, self._acting, self._acting_by_default
         memory.watch_reads(
-            lambda namespace, item_ids: claims.note_read(
-                namespace, self._acting.get(self._acting_by_default).session, item_ids
-            )
+            lambda namespace, ids: reads.note(namespace, acting.get(by_default).session, ids)
         )
 
     def lint(self) -> list[str]:

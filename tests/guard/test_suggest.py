@@ -1,5 +1,7 @@
 """Suggestions: hints at where an argument came from, which never weigh anything."""
 
+import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import amv
-from amv.gate import SEEN_MAX, SESSIONS_MAX
+from amv.gate import SEEN_MAX, SESSIONS_MAX, RecentReads
 from amv.guard.policy import parse
 from amv.guard.suggest import SUGGESTED_MAX, Seen, suggested
 from tests.guard.gates import CANCEL, LOSS, OWNER, opened, policy_of, remember
@@ -155,16 +157,30 @@ def test_a_suggestion_is_forgotten_with_its_item(guard: amv.Guard) -> None:
     assert guard.replay() == []
 
 
-def test_what_is_known_of_sessions_is_bounded(guard: amv.Guard) -> None:
-    claims: Any = guard._claims
-    claims.note_read(OWNER, "first", ["a"])
+def test_what_is_known_of_sessions_is_bounded() -> None:
+    reads = RecentReads()
+    reads.note(OWNER, "first", ["a"])
     for number in range(SESSIONS_MAX):
-        claims.note_read(OWNER, f"s{number}", [f"i{n}" for n in range(2 * SEEN_MAX)])
+        reads.note(OWNER, f"s{number}", [f"i{n}" for n in range(2 * SEEN_MAX)])
 
-    assert len(claims._read) == SESSIONS_MAX
-    assert (OWNER, "first") not in claims._read
+    assert reads.of(OWNER, "first") == []
     # The best hits of a search are the ones that stay.
-    assert list(claims._read[OWNER, "s1"])[::-1] == [f"i{n}" for n in range(SEEN_MAX)]
+    assert reads.of(OWNER, "s1") == [f"i{n}" for n in range(SEEN_MAX)]
+    reads.note(OWNER, "s1", ["i3", "new"])
+    assert reads.of(OWNER, "s1")[:3] == ["i3", "new", "i0"]
+
+
+def test_a_memory_keeps_no_gate_alive_that_nobody_uses() -> None:
+    """It tells the gate what is read, for as long as there is one."""
+    with amv.Memory.open(":memory:", embedder="hashing:64") as memory:
+        guard = amv.Guard(parse({"version": 1}), memory)
+        alive = weakref.ref(guard)
+
+        del guard
+
+        gc.collect()
+        assert alive() is None
+        memory.search("x", namespace=OWNER)
 
 
 @given(
