@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 import amv
-from amv.calling import KEPT_BYTES_MAX, Signature, json_part
+from amv.calling import KEPT_BYTES_MAX, Signature, held, json_part
 from amv.guard.policy import parse
 from tests.guard.gates import CANCEL, policy_of
 
@@ -161,3 +161,15 @@ def test_of_arguments_that_are_no_json_the_others_are_kept() -> None:
     given = {"a": 1, "b": object(), "c": "x" * KEPT_BYTES_MAX, "d": None, "e": float("nan")}
 
     assert json_part(given) == {"a": 1, "d": None}
+
+
+def test_what_is_held_is_changed_by_nobody() -> None:
+    given: dict[str, Any] = {"a": [{"b": [1, (2, 3)]}], "c": "x"}
+
+    kept = held(given)
+    given["a"][0]["b"].append(4)
+
+    assert kept == {"a": [{"b": [1, [2, 3]]}], "c": "x"}
+    deep: list[Any] = []
+    deep.append(deep)
+    assert held({"a": deep})["a"] is deep

@@ -215,7 +215,7 @@ def test_shadow_mode_never_blocks_and_is_recorded(shop: Shop, status: object) ->
     ("bad", "why"),
     [
         ({"order_id": 1.5}, "needs the argument 'order_id' as a string"),
-        ({"order_id": "W1", "note": object()}, "the arguments must be JSON"),
+        ({"order_id": "W1", "note": object()}, "the argument 'note' must be JSON"),
         ({"order_id": "W1", "note": "x" * (1 << 20)}, "take more than"),
     ],
 )
@@ -469,6 +469,36 @@ def test_the_event_loop_goes_on_while_a_check_runs(
 
     assert asyncio.run(both()) == "cancelled W1"
     assert states(guard) == [State.SUCCEEDED]
+
+
+@pytest.mark.parametrize("added", ["W2", object()])
+def test_arguments_that_are_changed_while_a_call_is_decided_about_are_not_executed(
+    gated: tuple[amv.Guard, Gated], shop: Shop, added: Any
+) -> None:
+    """Its caller goes on meanwhile, and holds the same list: what was checked is another one."""
+    guard, found = gated
+    found_by = {**CANCEL, "free": ["more"]}
+
+    @guard.action("cancel_order", **found_by)
+    async def cancel(order_id: str, more: list[Any]) -> str:
+        return shop.cancel(order_id)
+
+    async def changing() -> None:
+        more = ["W1"]
+        calling = asyncio.create_task(cancel("W1", more))
+        while not found.asked.is_set():
+            await asyncio.sleep(0)
+        more.append(added)
+        found.go_on.set()
+        with pytest.raises(amv.PermitRefused, match="were changed while it was decided about"):
+            await calling
+
+    asyncio.run(changing())
+
+    assert shop.cancelled == []
+    assert states(guard) == [State.FAILED]
+    ((_, decision),) = guard.decisions()
+    assert decision.arguments == {"order_id": "W1", "more": ["W1"]}
 
 
 def test_a_plain_function_inside_an_event_loop_asks_an_async_verifier(guard: amv.Guard) -> None:

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from amv.checks import shown
 from amv.errors import InvalidInput, PolicyError
-from amv.guard.actions import canonical
+from amv.guard.actions import canonical, equal
 from amv.guard.policy import ActionRule, fields_of
 
 KEPT_BYTES_MAX = 4096
@@ -90,6 +90,31 @@ class Signature:
                     f"actions.{tool}.{where} names the argument {name!r}, which the function does "
                     f"not take; there is {known}"
                 )
+
+
+def held(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of what in arguments is JSON, so that nobody else can change it."""
+    try:
+        return {name: _copied(value) for name, value in arguments.items()}
+    except RecursionError:
+        # They are nested too deeply to be those of an action, which is told where that is judged.
+        return arguments
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _copied(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_copied(one) for one in value]
+    return value
+
+
+def are_changed(arguments: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Return whether arguments are no longer the same JSON as *before*."""
+    try:
+        return not equal(arguments, before)
+    except InvalidInput:
+        return True
 
 
 def json_part(arguments: Mapping[str, Any]) -> dict[str, Any]:

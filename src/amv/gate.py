@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from amv.calling import Signature, json_part
+from amv.calling import Signature, are_changed, held, json_part
 from amv.closing import Closing
 from amv.config import Settings
 from amv.errors import (
@@ -336,9 +336,18 @@ class Guard(GuardService, Closing):
     ) -> Callable[..., Any]:
         @functools.wraps(function)
         async def guarded(*args: Any, **kwargs: Any) -> Any:
-            key = await self._begun(name, call.arguments(args, kwargs))
+            arguments = call.arguments(args, kwargs)
+            # Others go on meanwhile, and may change what a list or mapping holds.
+            decided = held(arguments)
+            key = await self._begun(name, decided)
             state, is_closed = State.UNKNOWN, False
             try:
+                if key is not None and are_changed(arguments, decided):
+                    state = State.FAILED
+                    raise PermitRefused(
+                        f"the arguments of {name} were changed while it was decided about; "
+                        "nothing was done"
+                    )
                 result = await function(*args, **kwargs)
                 state = State.SUCCEEDED
                 return result
