@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import amv
-from amv.gate import load_policy
+from amv.loading import load_policy
 from demo.shop import SHOP, Shop
 from demo.stage import Stage
 

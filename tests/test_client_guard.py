@@ -23,6 +23,7 @@ METHODS = {name for name in vars(GuardClient) if not name.startswith("_")}
 READS: dict[str, Callable[[Client], Any]] = {
     "decision": lambda c: c.decision("x"),
     "decisions": lambda c: c.decisions(),
+    "rank": lambda c: c.rank([ACTION]),
     "approvals": lambda c: c.approvals(),
 }
 ONCE: dict[str, Callable[[Client], Any]] = {
@@ -67,6 +68,39 @@ def test_a_decision_is_the_same_here_and_there(served: Running, client: Client) 
     assert client.decision(here.id) == there
     assert client.decisions() == [there]
     assert client.decisions(after=here.id) == []
+
+
+def test_alternatives_are_ranked_alike_here_and_there(served: Running, client: Client) -> None:
+    """The same words, the same order; nothing is written down."""
+    here = client.rank([REFUND, amv.Action("unheard_of", namespace=NS), ACTION])
+
+    assert [decision.tool for decision in here] == ["cancel_order", "refund", "unheard_of"]
+    assert here[0].expected_loss < here[1].expected_loss
+    there = served.guard.rank([REFUND, ACTION])
+    assert [one.expected_loss for one in there] == [one.expected_loss for one in here[:2]]
+    assert here[0].check == there[0].check
+    assert client.rank([]) == client.decisions() == []
+
+
+def test_decisions_are_found_by_session_and_verdict(client: Client) -> None:
+    one = client.decide(amv.Action("refund", {"order_id": "W1"}, namespace=NS, session="s1"))
+    client.decide(REFUND)
+    other = client.decide(ACTION, run_checks=False)
+
+    assert [found.id for found in client.decisions(session="s1")] == [one.id]
+    assert [found.id for found in client.decisions(verdict="VERIFY")] == [other.id]
+    assert client.decisions(session="s1", verdict="VERIFY") == []
+
+
+def test_a_suggestion_comes_along(served: Running, client: Client) -> None:
+    client.search("order", namespace=NS)
+    action = amv.Action("cancel_order", {"order_id": "W1", "as_of": " Pending"}, namespace=NS)
+
+    (hint,) = client.decide(action, run_checks=False).suggestions
+
+    assert (hint.argument, hint.match, hint.is_required) == ("as_of", "normalised", True)
+    assert hint.claim == "order/W1/status"
+    assert served.memory.get(hint.item_id).claim is not None
 
 
 def test_an_action_goes_ahead_once(client: Client) -> None:
@@ -119,6 +153,11 @@ def test_a_key_means_its_own_namespace(served: Running) -> None:
         lambda c: c.evidence("", "v", 1),
         lambda c: c.evidence(c.decide(ACTION, run_checks=False).id, "other", 1),
         lambda c: c.decisions(limit=0),
+        lambda c: c.decisions(verdict="MAYBE"),
+        lambda c: c.rank("cancel_order"),
+        lambda c: c.rank([ACTION, amv.Action("refund", namespace=("bob",))]),
+        lambda c: c.rank([ACTION, amv.Action("refund", namespace=NS, session="s")]),
+        lambda c: c.rank([ACTION] * 257),
         lambda c: c.approvals("strange"),
         lambda c: c.settle(5, "FAILED"),
         lambda c: c.settle("x", "STRANGE"),

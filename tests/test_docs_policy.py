@@ -23,6 +23,8 @@ PARTS: dict[str, tuple[type[policy.Rule], ...]] = {
     "A premise": (policy.PremiseRule,),
     "A common cause": (policy.Cause,),
     "Idempotency": (policy.Idempotency,),
+    "A budget": (policy.Budget,),
+    "What an action takes of it": (policy.Spending,),
 }
 
 
@@ -67,7 +69,7 @@ def test_presets_and_planners_are_named() -> None:
 
 
 def test_the_example_is_a_policy() -> None:
-    (text,) = [text for kind, text in BLOCK.findall(PAGE) if kind == "yaml"]
+    text = next(text for kind, text in BLOCK.findall(PAGE) if kind == "yaml")
 
     assert set(policy.parse(yaml.safe_load(text)).actions) == {
         "cancel_order",

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 import amv
-from amv.gate import load_policy
+from amv.config import from_environment
 from amv.guard.ports import State
-from tests.guard.gates import CANCEL, OWNER, opened, policy_of, remember
+from amv.loading import load_policy
+from tests.guard.gates import CANCEL, LOSS, OWNER, opened, policy_of, remember
+from tests.guard.gates import cancel as cancel_of
 
 
 class Shop:
@@ -181,9 +183,9 @@ def test_a_permit_that_another_call_replaced_is_an_abstention(
 ) -> None:
     decide = guard.decide
 
-    def decided_twice(action: amv.Action) -> amv.Decision:
-        decision = decide(action)
-        decide(action)
+    def decided_twice(action: amv.Action, **how: Any) -> amv.Decision:
+        decision = decide(action, **how)
+        decide(action, **how)
         return decision
 
     monkeypatch.setattr(guard, "decide", decided_twice)
@@ -209,10 +211,70 @@ def test_shadow_mode_never_blocks_and_is_recorded(shop: Shop, status: object) ->
         assert shop.cancelled == ["W1"] * 3
 
 
-@pytest.mark.parametrize("bad", [{"order_id": 1.5}, {"order_id": "W1", "note": object()}])
-def test_shadow_mode_does_not_block_what_it_can_not_judge(shop: Shop, bad: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ({"order_id": 1.5}, "needs the argument 'order_id' as a string"),
+        ({"order_id": "W1", "note": object()}, "the argument 'note' must be JSON"),
+        ({"order_id": "W1", "note": "x" * (1 << 20)}, "take more than"),
+    ],
+)
+def test_what_shadow_mode_can_not_judge_goes_ahead_and_is_told_of(
+    shop: Shop, bad: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A week in shadow mode that recorded nothing would look like one in which all was well."""
     with opened(policy=policy_of(mode="shadow")) as guard:
         assert guard.action("cancel_order")(shop.cancel)(**bad)
+
+        (decision,) = [decision for _, decision in guard.decisions()]
+        assert (decision.verdict, decision.code) == ("ABSTAIN", "invalid_action")
+        assert why in decision.reason
+        assert why in guard.explain(decision.id)
+        assert guard.replay() == []
+        assert guard.labels() == []
+    (logged,) = caplog.records
+    assert "cancel_order went ahead in shadow mode, and enforce would refuse it" in logged.message
+    assert why in logged.message
+
+
+@pytest.mark.parametrize("note", [None, object()])
+def test_shadow_mode_goes_on_without_its_store_and_says_so(
+    shop: Shop, note: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(policy=policy_of(mode="shadow")) as guard:
+        guarded = guard.action("cancel_order")(shop.cancel)
+
+        def broken(work: object) -> None:
+            raise amv.StoreUnavailable("the disk is full")
+
+        monkeypatch.setattr(guard._store, "write", broken)
+        assert guarded("W1", note)
+    (logged,) = caplog.records
+    assert "the disk is full" in logged.message
+
+
+@pytest.mark.parametrize("mode", ["shadow", "enforce"])
+def test_a_method_is_guarded_without_its_object(shop: Shop, mode: str) -> None:
+    with opened(policy=policy_of(mode=mode)) as guard:
+        guard.verifier("order_status")(lambda order_id: "pending")
+        remember(guard)
+
+        class Desk:
+            @guard.action("cancel_order")
+            def cancel(self, order_id: str) -> str:
+                assert isinstance(self, Desk)
+                return shop.cancel(order_id)
+
+            @classmethod
+            @guard.action("look")
+            async def look(cls, order_id: str) -> str:
+                return f"{cls.__name__} {order_id}"
+
+        assert Desk().cancel("W1") == "cancelled W1"
+        assert asyncio.run(Desk.look("W1")) == "Desk W1"
+        (one, other) = [decision for _, decision in guard.decisions()]
+        assert (one.verdict, one.digest) == ("PROCEED", cancel_of("W1").digest())
+        assert other.code == "read_only"
 
 
 def test_what_changes_nothing_passes_each_time(guard: amv.Guard) -> None:
@@ -352,3 +414,396 @@ def test_a_reading_that_no_claim_can_hold_refutes_the_one_that_is_there(
     assert guard.decided() == 1
     assert guard.memory.find_claim(OWNER, "order/W1", "status") is None
     assert guard.replay() == []
+
+
+# ---------------------------------------------------------------- async
+
+
+class Gated:
+    """A verifier that waits until it is let go on, and tells once it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.go_on = threading.Event()
+
+    def plain(self, order_id: str) -> str:
+        self.asked.set()
+        assert self.go_on.wait(60)
+        return "pending"
+
+    async def later(self, order_id: str) -> str:
+        return self.plain(order_id)
+
+
+SLOW = {"order_status": {"cost": 0.02, "args": {"order_id": "$order_id"}, "timeout_s": 60}}
+
+
+@pytest.fixture(params=["plain", "later"])
+def gated(request: pytest.FixtureRequest) -> Iterator[tuple[amv.Guard, Gated]]:
+    """A gate whose verifier, plain or async, is asked and waits."""
+    found = Gated()
+    with opened(policy=policy_of(verifiers=SLOW)) as guard:
+        guard.verifier("order_status")(getattr(found, request.param))
+        remember(guard)
+        yield guard, found
+        found.go_on.set()
+
+
+def test_the_event_loop_goes_on_while_a_check_runs(
+    gated: tuple[amv.Guard, Gated], shop: Shop
+) -> None:
+    """The check ends only because the loop let it go on meanwhile."""
+    guard, found = gated
+
+    @guard.action("cancel_order")
+    async def cancel(order_id: str) -> str:
+        return shop.cancel(order_id)
+
+    async def both() -> str:
+        calling = asyncio.create_task(cancel("W1"))
+        while not found.asked.is_set():
+            await asyncio.sleep(0)
+        assert not calling.done()
+        found.go_on.set()
+        return str(await calling)
+
+    assert asyncio.run(both()) == "cancelled W1"
+    assert states(guard) == [State.SUCCEEDED]
+
+
+@pytest.mark.parametrize("added", ["W2", object()])
+def test_arguments_that_are_changed_while_a_call_is_decided_about_are_not_executed(
+    gated: tuple[amv.Guard, Gated], shop: Shop, added: Any
+) -> None:
+    """Its caller goes on meanwhile, and holds the same list: what was checked is another one."""
+    guard, found = gated
+    found_by = {**CANCEL, "free": ["more"]}
+
+    @guard.action("cancel_order", **found_by)
+    async def cancel(order_id: str, more: list[Any]) -> str:
+        return shop.cancel(order_id)
+
+    async def changing() -> None:
+        more = ["W1"]
+        calling = asyncio.create_task(cancel("W1", more))
+        while not found.asked.is_set():
+            await asyncio.sleep(0)
+        more.append(added)
+        found.go_on.set()
+        with pytest.raises(amv.PermitRefused, match="were changed while it was decided about"):
+            await calling
+
+    asyncio.run(changing())
+
+    assert shop.cancelled == []
+    assert states(guard) == [State.FAILED]
+    ((_, decision),) = guard.decisions()
+    assert decision.arguments == {"order_id": "W1", "more": ["W1"]}
+
+
+def test_a_plain_function_inside_an_event_loop_asks_an_async_verifier(guard: amv.Guard) -> None:
+    @guard.verifier("order_status")
+    async def order_status(order_id: str) -> str:
+        await asyncio.sleep(0)
+        return "pending"
+
+    @guard.action("cancel_order")
+    def cancel(order_id: str) -> str:
+        return order_id
+
+    async def inside() -> str:
+        return cancel("W1")
+
+    assert asyncio.run(inside()) == "W1"
+
+
+def test_acting_holds_for_async_functions_each_for_itself(guard: amv.Guard) -> None:
+    """Decisions are made in threads, which know for whom by the context of the call."""
+
+    @guard.action("look")
+    async def look(order_id: str) -> str:
+        return order_id
+
+    async def acting_as(name: str) -> None:
+        with guard.acting(namespace=(name,), session=name):
+            await asyncio.sleep(0)
+            await look(name)
+
+    async def both() -> None:
+        await asyncio.gather(*(acting_as(name) for name in ("ann", "bob")))
+
+    asyncio.run(both())
+    for name in ("ann", "bob"):
+        ((_, decision),) = guard.decisions(session=name)
+        assert decision.namespace == (name,)
+
+
+def test_a_call_that_is_cancelled_while_it_is_decided_about_is_not_left_dispatched(
+    gated: tuple[amv.Guard, Gated], shop: Shop
+) -> None:
+    """Nobody makes it any more, so that the same call can be granted again."""
+    guard, found = gated
+
+    @guard.action("cancel_order")
+    async def cancel(order_id: str) -> str:
+        return shop.cancel(order_id)
+
+    async def withdrawn() -> None:
+        calling = asyncio.create_task(cancel("W1"))
+        while not found.asked.is_set():
+            await asyncio.sleep(0)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        assert shop.cancelled == []
+
+    asyncio.run(withdrawn())
+    found.go_on.set()
+    guard._deciders.shutdown()
+
+    assert states(guard) == [State.FAILED]
+    assert shop.cancelled == []
+
+
+def test_a_call_that_is_cancelled_and_would_be_refused_leaves_nothing(
+    gated: tuple[amv.Guard, Gated], shop: Shop
+) -> None:
+    guard, found = gated
+
+    @guard.action("cancel_order", rests_on=CANCEL["rests_on"], loss={**LOSS, "wrong": 1e9})
+    async def cancel(order_id: str) -> str:
+        return shop.cancel(order_id)
+
+    async def withdrawn() -> None:
+        calling = asyncio.create_task(cancel("W1"))
+        while not found.asked.is_set():
+            await asyncio.sleep(0)
+        calling.cancel()
+        await asyncio.gather(calling, return_exceptions=True)
+
+    asyncio.run(withdrawn())
+    found.go_on.set()
+    guard._deciders.shutdown()
+
+    assert states(guard) == []
+    assert guard.decided() == 1
+
+
+def test_a_call_that_is_cancelled_before_its_turn_is_never_decided_about(
+    guard: amv.Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All threads are taken, so that it waits; nothing is recorded of it."""
+    go_on = threading.Event()
+    monkeypatch.setattr(guard, "_deciders", ThreadPoolExecutor(1))
+    guard._deciders.submit(go_on.wait, 60)
+
+    @guard.action("look")
+    async def look(order_id: str) -> str:
+        return order_id
+
+    async def withdrawn() -> None:
+        calling = asyncio.create_task(look("W1"))
+        await asyncio.sleep(0)
+        calling.cancel()
+        await asyncio.gather(calling, return_exceptions=True)
+
+    asyncio.run(withdrawn())
+    go_on.set()
+    guard._deciders.shutdown()
+
+    assert guard.decided() == 0
+
+
+def test_a_call_that_is_cancelled_while_it_is_made_is_unknown(guard: amv.Guard, shop: Shop) -> None:
+    @guard.action("cancel_order")
+    async def cancel(order_id: str) -> None:
+        shop.cancel(order_id)
+        await asyncio.Event().wait()
+
+    async def stopped() -> None:
+        calling = asyncio.create_task(cancel("W1"))
+        while not shop.cancelled:
+            await asyncio.sleep(0)
+        calling.cancel()
+        await asyncio.gather(calling, return_exceptions=True)
+
+    asyncio.run(stopped())
+
+    assert states(guard) == [State.UNKNOWN]
+
+
+def test_a_call_whose_loop_is_gone_is_unknown(guard: amv.Guard, shop: Shop) -> None:
+    """Its coroutine is closed, not cancelled, and can't wait for anything."""
+
+    @guard.action("cancel_order")
+    async def cancel(order_id: str) -> None:
+        shop.cancel(order_id)
+        await asyncio.sleep(3600)
+
+    loop = asyncio.new_event_loop()
+
+    async def until_made() -> Any:
+        calling = cancel("W1")
+        step = calling.send(None)
+        await step_of(step)
+        calling.send(None)
+        return calling
+
+    async def step_of(step: Any) -> None:
+        step._asyncio_future_blocking = False
+        await asyncio.wait([step])
+
+    calling = loop.run_until_complete(until_made())
+    loop.close()
+    assert shop.cancelled == ["W1"]
+    calling.close()
+
+    assert states(guard) == [State.UNKNOWN]
+
+
+def test_a_gate_that_is_closed_lets_no_async_function_through(shop: Shop) -> None:
+    guard = opened()
+
+    @guard.action("cancel_order")
+    async def cancel(order_id: str) -> str:
+        return shop.cancel(order_id)
+
+    guard.close()
+    with pytest.raises(amv.StoreClosed, match="the gate was closed"):
+        asyncio.run(cancel("W1"))
+    assert shop.cancelled == []
+
+
+# ---------------------------------------------------------------- a person
+
+
+def test_an_approved_call_goes_through_when_it_is_made_again(
+    shop: Shop, cancel_again: Callable[..., Any]
+) -> None:
+    shop.status = None
+    with pytest.raises(amv.ActionAbstained, match="a person can approve request") as refused:
+        cancel_again("W1")
+    asked = refused.value.approval_id
+    guard = cancel_again.guard  # type: ignore[attr-defined]
+    assert [row.approval_id for row in guard.approvals.list("pending")] == [asked]
+    with pytest.raises(amv.ActionAbstained):
+        cancel_again("W1")
+
+    guard.approve(asked, by="Eve")
+    with pytest.raises(amv.ActionAbstained):
+        cancel_again("W1", note="other arguments")
+    assert cancel_again("W1") == "cancelled W1"
+
+    assert guard.approvals.get(asked).state == "used"
+    with pytest.raises(amv.ActionAbstained) as again:
+        cancel_again("W1")
+    assert again.value.decision.permit is None
+    assert shop.cancelled == ["W1"]
+
+
+def test_an_approved_call_is_checked_again(shop: Shop, cancel_again: Callable[..., Any]) -> None:
+    """What a check refutes by now is not executed, whoever approved it."""
+    shop.status = None
+    with pytest.raises(amv.ActionAbstained) as refused:
+        cancel_again("W1")
+    cancel_again.guard.approve(refused.value.approval_id, by="Eve")  # type: ignore[attr-defined]
+    shop.status = "shipped"
+
+    with pytest.raises(amv.ActionAbstained, match="a check refutes"):
+        cancel_again("W1")
+    assert shop.cancelled == []
+
+
+@pytest.fixture
+def cancel_again(shop: Shop) -> Iterator[Callable[..., Any]]:
+    """A guarded function about which a person is asked, with its gate."""
+    actions = {"cancel_order": {**CANCEL, "approval": True}}
+    with opened(policy=policy_of(actions=actions)) as guard:
+        guard.verifier("order_status")(lambda order_id: shop.status)
+        remember(guard)
+        guarded = guard.action("cancel_order")(shop.cancel)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return guarded(*args, **kwargs)
+
+        call.guard = guard  # type: ignore[attr-defined]
+        yield call
+
+
+def test_an_abstention_that_asks_nobody_names_no_request(cancel: Cancel, shop: Shop) -> None:
+    shop.status = None
+    with pytest.raises(amv.ActionAbstained) as refused:
+        cancel("W1")
+    assert refused.value.approval_id == ""
+    assert "approve" not in str(refused.value)
+
+
+# ---------------------------------------------------------------- policy
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "version: 1\nmode: enforce\nmode: shadow\n",
+        "version: 1\nactions:\n  a: {effect: read}\n  'a': {effect: read}\n",
+        "version: 1\nactions: {a: {loss: {wrong: 1, abstain: 1, wrong: 2}}}\n",
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path, text: str) -> None:
+    """The last one would win: a second, laxer rule for a tool would go unseen."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(text)
+
+    with pytest.raises(amv.PolicyError, match="stands here twice"):
+        load_policy(path)
+
+
+def test_anchors_and_merges_are_no_keys_that_stand_twice(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        "version: 1\nactions:\n  a: &a {effect: read, permit_s: 5}\n"
+        "  b: &b {<<: *a, permit_s: 7}\n  c: {<<: *b, permit_s: 9}\n"
+    )
+
+    rules = load_policy(path).actions
+    assert [rule.permit_s for rule in rules.values()] == [5, 7, 9]
+    assert {rule.effect for rule in rules.values()} == {"read"}
+
+
+def test_a_gate_lints_its_policy_with_the_functions_it_guards(shop: Shop) -> None:
+    rule = {**CANCEL, "free": ["note", "reason"]}
+    with opened(policy=policy_of(actions={"cancel_order": rule, "open": rule})) as guard:
+        assert guard.lint() == []
+        guard.action("cancel_order")(shop.cancel)
+
+        @guard.action("open")
+        def anything(**arguments: Any) -> None: ...
+
+        (told,) = guard.lint()
+    assert told == (
+        "actions.cancel_order.free: 'reason' is no argument of the tool; there is note, order_id"
+    )
+
+
+def test_a_rule_for_arguments_that_the_function_has_not_is_refused(guard: amv.Guard) -> None:
+    with pytest.raises(amv.PolicyError, match="'order_id', which the function does not take"):
+
+        @guard.action("cancel_order")
+        def cancel(oder_id: str) -> None: ...
+
+
+@pytest.mark.parametrize("opening", [amv.Memory.open, opened])
+def test_memory_and_gate_take_their_embedder_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opening: Any
+) -> None:
+    """Settings that name one, such as those of the environment, are handed on."""
+    monkeypatch.setenv("AMV_EMBEDDER", "hashing:48")
+    settings = from_environment()
+    path = str(tmp_path / "amv.db")
+    if opening is opened:
+        held: Any = amv.Guard.open(path, policy={"version": 1}, settings=settings)
+        memory = held.memory
+    else:
+        held = memory = amv.Memory.open(path, settings=settings)
+    with held:
+        assert memory._embedder.dimension == 48

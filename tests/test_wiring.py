@@ -384,8 +384,8 @@ def test_every_public_method_is_among_the_calls(memory: Memory) -> None:
     """So that a new one is tried after closing, too."""
     public = {name for name in dir(memory) if not name.startswith("_")}
 
-    # The last two tell of the object only: what a store kept is not in their answer.
-    assert public == {*calls(memory), "open", "close", "store", "is_resident"}
+    # The last three are about the object only: what a store kept is not in their answer.
+    assert public == {*calls(memory), "open", "close", "store", "is_resident", "watch_reads"}
 
 
 @pytest.mark.parametrize("where", ["file", ":memory:"])

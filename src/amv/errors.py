@@ -87,11 +87,20 @@ class PermitRefused(AmvError):
 
 
 class ActionAbstained(AmvError):
-    """The gate does not let the action go ahead; ``decision`` says why."""
+    """The gate does not let the action go ahead; ``decision`` says why.
+
+    Where a person can let it go ahead, ``approval_id`` names the request.
+    """
 
     def __init__(self, decision: Any) -> None:
-        super().__init__(decision.says)
+        asks = f"; a person can approve request {decision.approval_id}"
+        super().__init__(decision.says + (asks if decision.approval_id else ""))
         self.decision = decision
+
+    @property
+    def approval_id(self) -> str:
+        """The request to a person, to be approved or rejected; empty if nobody is asked."""
+        return str(self.decision.approval_id)
 
 
 class RepairNeeded(ActionAbstained):

@@ -1,40 +1,46 @@
 """The gate joined with a memory: `Guard`, and the decorators of actions and verifiers."""
 
+import asyncio
 import functools
 import inspect
+import logging
 import secrets
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
-import yaml
 
-from amv.checks import shown
+from amv.calling import Signature, are_changed, held, json_part
 from amv.closing import Closing
 from amv.config import Settings
 from amv.errors import (
     ActionAbstained,
     AmvError,
-    ConfigError,
-    InvalidInput,
+    ItemNotFound,
     PermitRefused,
-    PolicyError,
     RepairNeeded,
+    StoreClosed,
 )
 from amv.guard.actions import Action
 from amv.guard.calibration import Calibration
+from amv.guard.lint import lint
 from amv.guard.plan import Verdict
 from amv.guard.policy import Policy, parse
 from amv.guard.ports import GuardStore, GuardWriter, Remembered, Shown, State
 from amv.guard.prior import LogisticPrior
 from amv.guard.service import GuardService
+from amv.guard.suggest import Seen
+from amv.loading import load_calibration, load_policy
 from amv.memory.checked import Checked
-from amv.memory.item import check_namespace
+from amv.memory.item import Status, check_namespace
 from amv.memory.service import MemoryService
 from amv.stores.memory import MemoryStore
 from amv.stores.memory.guard import MemoryGuardStore
@@ -44,10 +50,26 @@ from amv.verifiers import Verifiers
 from amv.wiring import Memory, new_id
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
-POLICY_BYTES_MAX = 1 << 20
 TRUSTED_FROM = 0.5
 """The source trust from which a claim counts as known at all."""
+
+SESSIONS_MAX = 256
+"""Of how many sessions the gate knows what they have read lately."""
+
+SEEN_MAX = 32
+"""How many items it knows of each, the newest ones."""
+
+DECIDING_MAX = 32
+"""How many calls of async functions are decided about at once; others wait, off the loop."""
+
+SETTLING_MAX = 4
+
+_log = logging.getLogger("amv")
+
+
+_Exceptions = tuple[type[BaseException], ...]
 
 
 class _Acting(NamedTuple):
@@ -58,11 +80,40 @@ class _Acting(NamedTuple):
     principal: str
 
 
+class RecentReads:
+    """Which items sessions have read lately; bounded, and known to this process alone."""
+
+    def __init__(self) -> None:
+        # By namespace and session, the one that read last at the end: ids, the newest at the end.
+        self._read: OrderedDict[tuple[tuple[str, ...], str], OrderedDict[str, None]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def note(self, namespace: tuple[str, ...], session: str, item_ids: Sequence[str]) -> None:
+        """Note that a session has read items; only the last ones are known for a while."""
+        with self._lock:
+            known = self._read.setdefault((namespace, session), OrderedDict())
+            self._read.move_to_end((namespace, session))
+            # The best hit counts as read last.
+            for item_id in reversed(item_ids):
+                known[item_id] = None
+                known.move_to_end(item_id)
+            _trim(known, SEEN_MAX)
+            _trim(self._read, SESSIONS_MAX)
+
+    def of(self, namespace: tuple[str, ...], session: str) -> list[str]:
+        """Return what a session has read, and what was read outside of any, the newest first."""
+        with self._lock:
+            keys = dict.fromkeys([(namespace, session), (namespace, "")])
+            ids = [one for key in keys for one in reversed(self._read.get(key, OrderedDict()))]
+        return list(dict.fromkeys(ids))
+
+
 class MemoryClaims:
-    """The claims of a memory, as the gate asks for them."""
+    """The claims of a memory, as the gate asks for them, and what sessions have read of it."""
 
     def __init__(self, memory: MemoryService) -> None:
         self._memory = memory
+        self.reads = RecentReads()
 
     def find(self, namespace: tuple[str, ...], subject: str, attribute: str) -> Remembered | None:
         """Return the claim that is believed now, or None."""
@@ -92,6 +143,25 @@ class MemoryClaims:
         """Note that an action rested on items."""
         self._memory.reinforce(item_ids, contributed=True, namespace=namespace)
 
+    def seen(self, namespace: tuple[str, ...], session: str) -> list[Seen]:
+        """Return the claims a session has read that still hold, the last one first.
+
+        What was read outside of any session belongs to each.  What an untrusted
+        source says is left out.
+        """
+        found = []
+        for item_id in self.reads.of(namespace, session):
+            try:
+                item = self._memory.get(item_id, namespace=namespace)
+            except ItemNotFound:
+                # Forgotten since.
+                continue
+            is_live = item.status is Status.LIVE and item.source_trust >= TRUSTED_FROM
+            if item.claim is not None and is_live:
+                claim = item.claim
+                found.append(Seen(item.id, claim.subject, claim.attribute, claim.value))
+        return found
+
 
 class Guard(GuardService, Closing):
     """The gate before the actions of an agent, over one memory and one policy.
@@ -117,9 +187,13 @@ class Guard(GuardService, Closing):
         name = () if namespace is None else check_namespace(namespace)
         self._acting_by_default = _Acting(name, "", "")
         self._acting: ContextVar[_Acting] = ContextVar("amv_acting")
+        self._signatures: dict[str, Signature] = {}
+        self._deciders = ThreadPoolExecutor(DECIDING_MAX, thread_name_prefix="amv-decide")
+        self._settlers = ThreadPoolExecutor(SETTLING_MAX, thread_name_prefix="amv-settle")
+        claims = MemoryClaims(memory)
         super().__init__(
             policy,
-            MemoryClaims(memory),
+            claims,
             _guard_store(memory),
             self._verifiers,
             prior=lambda features, kind: calibrated(prior(features)),
@@ -127,7 +201,22 @@ class Guard(GuardService, Closing):
             clock=clock or time.time,
             new_id=new_id,
             new_token=lambda: secrets.token_urlsafe(24),
+            seen=claims.seen,
         )
+        # It does not hold the gate, which is gone once nobody uses it.
+        reads, acting, by_default = claims.reads, self._acting, self._acting_by_default
+        memory.watch_reads(
+            lambda namespace, ids: reads.note(namespace, acting.get(by_default).session, ids)
+        )
+
+    def lint(self) -> list[str]:
+        """Return what is valid in the policy and surely not meant; see `amv.guard.lint`.
+
+        Besides what `amv guard lint` finds, it knows the arguments of the
+        functions that are guarded so far.
+        """
+        known = {name: call.names for name, call in self._signatures.items() if not call.is_open}
+        return lint(self.policy, arguments=known)
 
     @classmethod
     def open(
@@ -186,72 +275,127 @@ class Guard(GuardService, Closing):
 
         return register
 
-    def action(
-        self, name: str, *, failed_on: tuple[type[BaseException], ...] = (), **rule: Any
-    ) -> Callable[[F], F]:
-        """Guard a function, plain or async; *rule* sets fields of its rule.
+    def action(self, name: str, *, failed_on: _Exceptions = (), **rule: Any) -> Callable[[F], F]:
+        """Guard a function, plain or async, or a method; *rule* sets fields of its rule.
 
         The function runs if the gate says PROCEED, once for its idempotency key.
         Otherwise the call raises ActionAbstained, or RepairNeeded with the value
-        that was read.  A function that raises leaves its action UNKNOWN, as
-        nobody can tell what it has done; *failed_on* lists the exceptions after
-        which it has surely done nothing.
+        that was read.  Where a person has approved the call meanwhile, it is
+        checked again and then runs.  A function that raises leaves its action
+        UNKNOWN, as nobody can tell what it has done; *failed_on* lists the
+        exceptions after which it has surely done nothing.
+
+        While an async function is decided about, its event loop goes on.  The
+        object of a method is no argument of its action.
+
+        Raises InvalidInput for a function that can't be guarded, and PolicyError
+        for a rule that speaks of an argument the function does not take.
         """
         if rule:
             self._policy = _with_rule(self._policy, "actions", name, rule)
 
         def wrap(function: F) -> F:
-            if not inspect.isroutine(function) or _yields(function):
-                # Its call returns before its body has run, so that nothing could be settled.
-                raise InvalidInput(
-                    f"{name!r} must be a function, plain or async, that does the action when it "
-                    f"is called, got {shown(function)}"
-                )
-            signature = inspect.signature(function)
+            call = Signature(name, function)
+            if name in self._policy.actions:
+                call.check(name, self._policy.actions[name])
+            self._signatures[name] = call
 
-            @contextmanager
-            def guarding(args: Any, kwargs: Any) -> Iterator[None]:
-                bound = signature.bind(*args, **kwargs)
-                bound.apply_defaults()
-                key = self._begin(name, dict(bound.arguments))
-                state = State.UNKNOWN
-                try:
-                    yield
-                    state = State.SUCCEEDED
-                except failed_on:
-                    state = State.FAILED
-                    raise
-                finally:
-                    if key is not None:
-                        self.settle(key, state)
-
-            if inspect.iscoroutinefunction(function):
-
-                @functools.wraps(function)
-                async def guarded_async(*args: Any, **kwargs: Any) -> Any:
-                    with guarding(args, kwargs):
-                        return await function(*args, **kwargs)
-
-                return guarded_async  # type: ignore[return-value]
-
-            @functools.wraps(function)
-            def guarded(*args: Any, **kwargs: Any) -> Any:
-                with guarding(args, kwargs):
-                    return function(*args, **kwargs)
-
-            return guarded  # type: ignore[return-value]
+            is_async = inspect.iscoroutinefunction(function)
+            guarding = self._guarded_async if is_async else self._guarded
+            return guarding(name, call, function, failed_on)  # type: ignore[return-value]
 
         return wrap
+
+    def _guarded(
+        self, name: str, call: Signature, function: Callable[..., Any], failed_on: _Exceptions
+    ) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            key = self._begin(name, call.arguments(args, kwargs))
+            state = State.UNKNOWN
+            try:
+                result = function(*args, **kwargs)
+                state = State.SUCCEEDED
+                return result
+            except failed_on:
+                state = State.FAILED
+                raise
+            finally:
+                if key is not None:
+                    self.settle(key, state)
+
+        return guarded
+
+    def _guarded_async(
+        self, name: str, call: Signature, function: Callable[..., Any], failed_on: _Exceptions
+    ) -> Callable[..., Any]:
+        @functools.wraps(function)
+        async def guarded(*args: Any, **kwargs: Any) -> Any:
+            arguments = call.arguments(args, kwargs)
+            # Others go on meanwhile, and may change what a list or mapping holds.
+            decided = held(arguments)
+            key = await self._begun(name, decided)
+            state, is_closed = State.UNKNOWN, False
+            try:
+                if key is not None and are_changed(arguments, decided):
+                    state = State.FAILED
+                    raise PermitRefused(
+                        f"the arguments of {name} were changed while it was decided about; "
+                        "nothing was done"
+                    )
+                result = await function(*args, **kwargs)
+                state = State.SUCCEEDED
+                return result
+            except failed_on:
+                state = State.FAILED
+                raise
+            except GeneratorExit:
+                # Its loop is gone, so that nothing can be awaited.
+                is_closed = True
+                raise
+            finally:
+                if key is not None and is_closed:
+                    self.settle(key, state)
+                elif key is not None:
+                    settling = self._submitted(self._settlers, self.settle, key, state)
+                    await asyncio.shield(asyncio.wrap_future(settling))
+
+        return guarded
+
+    async def _begun(self, tool: str, arguments: dict[str, Any]) -> str | None:
+        """Do what `_begin` does in a thread, so that the event loop goes on meanwhile."""
+        begun = self._submitted(self._deciders, self._begin, tool, arguments)
+        try:
+            return await asyncio.wrap_future(begun)
+        except asyncio.CancelledError:
+            # Nobody will make the call, also if it is granted in the end.
+            begun.add_done_callback(self._withdraw)
+            raise
+
+    def _submitted(
+        self, pool: ThreadPoolExecutor, work: Callable[..., T], *args: Any
+    ) -> "Future[T]":
+        """Begin *work* in a thread, in the context of the caller."""
+        try:
+            return pool.submit(copy_context().run, work, *args)
+        except RuntimeError as error:
+            raise StoreClosed("the gate was closed before this call") from error
+
+    def _withdraw(self, begun: "Future[str | None]") -> None:
+        """Settle a grant whose call was cancelled before it was made."""
+        if begun.cancelled() or begun.exception() is not None:
+            return
+        key = begun.result()
+        if key is not None:
+            self.settle(key, State.FAILED)
 
     def _begin(self, tool: str, arguments: dict[str, Any]) -> str | None:
         """Decide about a call; return the key under which it is settled, None for a free one."""
         if self.policy.mode == "shadow":
-            # It never blocks, not even what it can't judge.
-            with suppress(AmvError):
-                self.decide(self._action(tool, arguments))
+            self._shadow(tool, arguments)
             return None
         action = self._action(tool, arguments)
-        decision = self.decide(action)
+        decision = self.decide(action, approval_id=self._standing(action))
         if decision.code == "read_only":
             return None
         if decision.verdict == Verdict.REPAIR:
@@ -267,6 +411,36 @@ class Guard(GuardService, Closing):
         self.dispatched(key)
         return key
 
+    def _standing(self, action: Action) -> str | None:
+        """Return the approval a person has given for an action, if its rule asks for one."""
+        rule = self.policy.actions.get(action.tool)
+        if rule is None or not rule.approval:
+            return None
+        return self.approvals.standing(action.digest(), self._clock())
+
+    def _shadow(self, tool: str, arguments: dict[str, Any]) -> None:
+        """Decide about a call that goes ahead whatever is decided.
+
+        It never blocks, not even what it can't judge.  That is written down and
+        logged, as under enforce it would not be let through.
+        """
+        try:
+            decision = self.decide(self._action(tool, arguments))
+            why = decision.reason if decision.code == "gate_error" else ""
+        except AmvError as error:
+            why = self._unjudged(tool, arguments, error)
+        if why:
+            _log.warning("%s went ahead in shadow mode, and enforce would refuse it: %s", tool, why)
+
+    def _unjudged(self, tool: str, arguments: dict[str, Any], error: AmvError) -> str:
+        """Record a call that can't be judged; return what is to be said of it."""
+        why = f"the call can't be judged: {error}"
+        try:
+            self.note_unjudged(self._action(tool, json_part(arguments)), why)
+        except AmvError as unwritten:
+            return f"{why}; nor was that recorded: {unwritten}"
+        return why
+
     def _action(self, tool: str, arguments: dict[str, Any]) -> Action:
         namespace, session, principal = self._acting.get(self._acting_by_default)
         return Action(
@@ -278,13 +452,16 @@ class Guard(GuardService, Closing):
         )
 
     def close(self) -> None:
-        """Close the memory, if it was opened with the gate."""
+        """Let what async functions have begun end; close the memory, if it was opened here."""
+        self._deciders.shutdown()
+        self._settlers.shutdown()
         if self._owns_memory:
             self.memory.close()
 
 
-def _yields(function: Callable[..., Any]) -> bool:
-    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+def _trim(known: OrderedDict[Any, Any], most: int) -> None:
+    while len(known) > most:
+        known.popitem(last=False)
 
 
 def _guard_store(memory: MemoryService) -> GuardStore:
@@ -293,40 +470,6 @@ def _guard_store(memory: MemoryService) -> GuardStore:
         return SqliteGuardStore(store)
     assert isinstance(store, MemoryStore)
     return MemoryGuardStore(store)
-
-
-def load_policy(policy: str | Path | Mapping[str, Any] | Policy) -> Policy:
-    """Return a policy from a YAML file, from plain data, or as it is; raises PolicyError."""
-    if isinstance(policy, Policy):
-        return policy
-    if isinstance(policy, Mapping):
-        return parse(dict(policy))
-    if not isinstance(policy, str | Path):
-        raise InvalidInput(f"a policy is a path or a mapping, got {shown(policy)}")
-    try:
-        text = Path(policy).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"can't read the policy {str(policy)!r}: {error}") from error
-    if len(text) > POLICY_BYTES_MAX:
-        raise PolicyError(
-            f"the policy {str(policy)!r} is longer than {POLICY_BYTES_MAX} characters"
-        )
-    try:
-        return parse(yaml.safe_load(text))
-    except yaml.YAMLError as error:
-        raise PolicyError(f"the policy {str(policy)!r} is no YAML: {error}") from error
-
-
-def load_calibration(calibration: str | Path | Calibration | None) -> Calibration:
-    """Return a calibration from its file, or as it is; raises ConfigError."""
-    if calibration is None or isinstance(calibration, Calibration):
-        return calibration or Calibration()
-    if not isinstance(calibration, str | Path):
-        raise InvalidInput(f"a calibration is the path of its file, got {shown(calibration)}")
-    try:
-        return msgspec.json.decode(Path(calibration).read_bytes(), type=Calibration)
-    except (OSError, msgspec.DecodeError, InvalidInput) as error:
-        raise ConfigError(f"can't use the calibration {str(calibration)!r}: {error}") from error
 
 
 def _with_rule(policy: Policy, part: str, name: str, fields: Mapping[str, Any]) -> Policy:

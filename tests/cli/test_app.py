@@ -23,6 +23,7 @@ GROUPS = ["keys", "guard", "approvals"]
 KEY_ID = "(id of a key)"
 """Stands for the id of a key that was made for the test."""
 DECISION_ID, APPROVAL_ID = "(id of a decision)", "(id of a request)"
+ALTERNATIVES = '[{"tool": "refund", "arguments": {"order_id": "1"}}]'
 POLICY = """
 version: 1
 actions:
@@ -65,9 +66,12 @@ ARGUMENTS = {
     "keys list": [],
     "keys revoke": [KEY_ID],
     "guard decide": ["refund", "-n", "a", "--arguments", '{"order_id": "1"}', "--policy", "p.yaml"],
+    "guard rank": ["-n", "a", "--alternatives", ALTERNATIVES, "--policy", "p.yaml"],
+    "guard decisions": [],
+    "guard reconcile": [],
     "guard explain": [DECISION_ID],
     "guard replay": [],
-    "guard lint": ["--policy", "p.yaml"],
+    "guard lint": ["p.yaml"],
     "guard init": ["tools.json"],
     "guard calibrate": [],
     "guard certify": ["instances.jsonl"],
@@ -142,6 +146,13 @@ def test_every_command_speaks_json_in_success_and_in_failure(amv: Cli, command: 
     (amv.folder / "instances.jsonl").write_text(f"{INSTANCE}\n" * 100, "utf-8")
     decided = amv("guard", "decide", *ARGUMENTS["guard decide"], "--json").json
     ids |= {DECISION_ID: decided["id"], APPROVAL_ID: decided["approval_id"]}
+    # One call that was begun, and of which it is not known what became.
+    rules = {"version": 1, "actions": {"send": {"loss": {"wrong": 1, "abstain": 5}}}}
+    with package.Guard.open("amv.db", policy=rules) as guard:
+        action = package.Action("send", namespace=("a",))
+        permit = guard.decide(action).permit
+        assert permit is not None
+        guard.redeem(permit.token, action)
     given = [ids.get(word, word) for word in ARGUMENTS[command]]
     called = [*command.split(), *given, "--json"]
 

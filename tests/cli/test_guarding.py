@@ -58,7 +58,8 @@ def test_a_person_is_asked_and_answers(gate: Cli) -> None:
     assert "amv approvals approve" in run.err
     (waiting,) = gate("approvals", "list", "--json").lines
     assert (waiting["tool"], waiting["state"]) == ("refund", "pending")
-    assert "ABSTAIN refund" in gate("approvals", "list").out
+    assert (waiting["arguments"], waiting["namespace"]) == ({"order_id": "1"}, ["a"])
+    assert "refund(order_id='1')" in gate("approvals", "list").out
 
     said = gate("approvals", "approve", waiting["id"], "--by", "Eve")
 
@@ -69,6 +70,149 @@ def test_a_person_is_asked_and_answers(gate: Cli) -> None:
     assert (again.code, again.error["type"]) == (1, "Conflict")
     gone = gate("approvals", "reject", "none", "--by", "Bob", "--json")
     assert gone.error["type"] == "ItemNotFound"
+
+
+def test_an_approval_lets_the_same_action_go_ahead(gate: Cli) -> None:
+    gate("guard", "decide", "refund", *ARGUMENTS)
+    (waiting,) = gate("approvals", "list", "--json").lines
+    allowed = ["guard", "decide", "refund", *ARGUMENTS, "--approval", waiting["id"], "--json"]
+    assert gate(*allowed).json["code"] == "not_approved"
+
+    gate("approvals", "approve", waiting["id"], "--by", "Eve")
+
+    told = gate(*allowed).json
+    assert (told["verdict"], told["reason"]) == ("PROCEED", "approved by Eve")
+
+
+def test_alternatives_are_ranked_by_what_they_are_expected_to_lose(gate: Cli) -> None:
+    order = {"order_id": "1"}
+    given = [{"tool": tool, "arguments": order} for tool in ("refund", "cancel")]
+    asked = ["guard", "rank", "-n", "a", "--alternatives", json.dumps([*given, {"tool": "other"}])]
+
+    listed, run = gate(*asked, "--json").lines, gate(*asked)
+
+    assert [one["tool"] for one in listed] == ["cancel", "refund", "other"]
+    assert listed[0]["expected_loss"] < listed[1]["expected_loss"]
+    assert [line.split()[0] for line in run.out.splitlines()[1:]] == [
+        one["verdict"] for one in listed
+    ]
+    assert gate("guard", "decisions").err == "no decision\n"
+    empty = gate("guard", "rank", "-n", "a", "--alternatives", "[]")
+    assert empty.code == 0
+
+
+@pytest.mark.parametrize(
+    "alternatives",
+    [
+        *("{", "{}", "5", '["cancel"]', '[{"arguments": {}}]', '[{"tool": 5}]'),
+        *('[{"tool": "x", "namespace": ["b"]}]', '[{"tool": "x", "arguments": []}]'),
+    ],
+)
+def test_what_is_no_alternative_is_told(gate: Cli, alternatives: str) -> None:
+    run = gate("guard", "rank", "-n", "a", "--alternatives", alternatives)
+
+    assert run.code in (1, 2)
+    assert run.out == ""
+
+
+def test_decisions_are_listed_by_namespace_session_and_verdict(gate: Cli) -> None:
+    def ids(*filters: str) -> list[str]:
+        return [one["id"] for one in gate("guard", "decisions", *filters, "--json").lines]
+
+    def decided(*arguments: str) -> str:
+        return str(gate("guard", "decide", *arguments, "--json").json["id"])
+
+    one = decided("cancel", *ARGUMENTS, "--session", "s1")
+    two = decided("refund", *ARGUMENTS, "--session", "s2")
+    other = decided("other", "-n", "a/b")
+
+    assert ids() == [one, two, other]
+    assert ids("-n", "a/b") == [other]
+    assert ids("-n", "b") == []
+    assert ids("--session", "s1") == [one]
+    assert ids("--verdict", "abstain") == [two, other]
+    assert ids("--session", "s1", "--verdict", "ABSTAIN") == []
+    assert ids("--limit", "2") == [two, other]
+    table = gate("guard", "decisions")
+    assert [line.split()[:2] for line in table.out.splitlines()[1:]] == [
+        [one, "PROCEED"],
+        [two, "ABSTAIN"],
+        [other, "ABSTAIN"],
+    ]
+    assert gate("guard", "decisions", "--verdict", "maybe", "--json").error["type"] == (
+        "InvalidInput"
+    )
+
+
+def test_every_decision_is_read_when_there_are_more_than_a_page(
+    gate: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amv.cli.guarding.PAGE", 2)
+    made = [gate("guard", "decide", "other", "-n", "a", "--json").json["id"] for _ in range(5)]
+
+    assert [one["id"] for one in gate("guard", "decisions", "--json").lines] == made
+
+
+def begun(*, is_dispatched: bool = True) -> str:
+    """Make a call of which nobody will tell what became; return its decision."""
+    settings = package.Settings(upkeep_interval_s=None)
+    action = package.Action("cancel", {"order_id": "1"}, namespace=("a",))
+    with package.Guard.open("amv.db", policy="p.yaml", settings=settings) as guard:
+        decision = guard.decide(action)
+        assert decision.permit is not None
+        key = guard.redeem(decision.permit.token, action)
+        if is_dispatched:
+            guard.dispatched(key)
+    return decision.id
+
+
+def test_what_became_of_a_call_is_asked_for_and_settled(gate: Cli) -> None:
+    assert "it is known what became of it" in gate("guard", "reconcile").err
+    decision_id = begun()
+
+    (waiting,) = gate("guard", "reconcile", "--json").lines
+    assert waiting["decision_id"] == decision_id
+    assert (waiting["state"], waiting["tool"], waiting["namespace"]) == (
+        "DISPATCHED",
+        "cancel",
+        ["a"],
+    )
+    assert gate("guard", "reconcile", "--older-than", "3600", "--json").json["state"] == (
+        "DISPATCHED"
+    )
+    marked = gate("guard", "reconcile", "--older-than", "0")
+    assert marked.out.splitlines()[1].split()[:2] == [decision_id, "UNKNOWN"]
+    assert gate("guard", "decide", "cancel", *ARGUMENTS, "--json").json["code"] == "granted_before"
+
+    done = gate("guard", "reconcile", decision_id, "failed")
+
+    assert (done.code, done.out) == (0, "")
+    assert gate("guard", "decide", "cancel", *ARGUMENTS).out == "PROCEED\n"
+    again = gate("guard", "reconcile", decision_id, "SUCCEEDED", "--json")
+    assert again.code == 1
+
+
+def test_a_call_that_was_only_reserved_is_marked_and_settled_at_once(gate: Cli) -> None:
+    """After a crash nobody knows whether it was made; only the destination does."""
+    settle = ["guard", "reconcile", begun(is_dispatched=False), "SUCCEEDED"]
+
+    assert gate(*settle, "--json").error["type"] == "Conflict"
+    assert gate(*settle[:3], "MAYBE", "--older-than", "0").code == 2
+    assert gate("guard", "reconcile", "--json").json["state"] == "RESERVED"
+    assert gate(*settle, "--older-than", "0", "--json").lines == []
+    assert gate("guard", "decide", "cancel", *ARGUMENTS, "--json").json["code"] == "granted_before"
+
+
+@pytest.mark.parametrize("outcome", [[], ["UNKNOWN"], ["MAYBE"]])
+def test_a_call_is_settled_as_one_of_two(gate: Cli, outcome: list[str]) -> None:
+    decision_id = begun()
+
+    run = gate("guard", "reconcile", decision_id, *outcome)
+
+    assert run.code == 2
+    assert "SUCCEEDED or FAILED" in run.err
+    assert gate("guard", "reconcile", "--json").json["state"] == "DISPATCHED"
+    assert gate("guard", "reconcile", "none", "FAILED", "--json").error["type"] == "ItemNotFound"
 
 
 def test_a_record_that_was_changed_is_found(gate: Cli) -> None:
@@ -129,6 +273,53 @@ def test_lint_says_what_can_not_be_meant(gate: Cli) -> None:
     assert run.code == listed.code == 1
     assert "no remembered claim has the attribute 'stauts'" in run.out
     assert listed.json["findings"] == run.out.splitlines()
+
+
+def test_lint_takes_its_file_as_it_is_or_by_an_option_and_not_twice(
+    gate: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AMV_POLICY")
+
+    assert gate("guard", "lint", "p.yaml").code == gate("guard", "lint", "--policy", "p.yaml").code
+    assert gate("guard", "lint", "p.yaml").code == 0
+    twice = gate("guard", "lint", "p.yaml", "--policy", "q.yaml", "--json")
+    assert (twice.code, twice.error["type"]) == (2, "UsageError")
+    assert "once" in twice.error["message"]
+
+
+def test_lint_looks_nothing_up_in_a_memory_without_claims(gate: Cli) -> None:
+    """Whoever writes the policy first would else be told that each claim is a slip."""
+    for (item,) in [gate("list", "-n", "a", "--json").lines]:
+        gate("forget", item["id"], "-n", "a")
+
+    run = gate("guard", "lint")
+
+    assert (run.code, run.out) == (0, "")
+    assert "holds no claim yet" in run.err
+
+
+def test_lint_knows_the_arguments_of_tools(gate: Cli) -> None:
+    tools = [{"name": "cancel", "inputSchema": {"properties": {"number": {}}}}]
+    (gate.folder / "tools.json").write_text(json.dumps(tools), "utf-8")
+
+    run = gate("guard", "lint", "p.yaml", "--tools", "tools.json")
+
+    assert run.code == 1
+    assert run.out == (
+        "actions.cancel.rests_on.status.claim: 'order_id' is no argument of the tool; "
+        "there is number\n"
+    )
+    assert gate("guard", "lint", "--tools", "p.yaml", "--json").error["type"] == "ConfigError"
+
+
+def test_a_key_that_stands_twice_is_told_with_its_line(gate: Cli) -> None:
+    (gate.folder / "p.yaml").write_text(POLICY + "version: 1\n", "utf-8")
+
+    run = gate("guard", "lint")
+
+    assert run.code == 1
+    assert "the key 'version' stands here twice" in run.err
+    assert "line" in run.err
 
 
 def test_lint_needs_no_memory(gate: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

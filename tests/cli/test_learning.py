@@ -11,9 +11,9 @@ import pytest
 
 import amv as package
 from amv.errors import ConfigError, InvalidInput
-from amv.gate import load_calibration
 from amv.guard.calibration import PRIOR, STEPS_MAX, Calibration, Calibrator, Label
 from amv.guard.labels import Told
+from amv.loading import load_calibration
 from amv.testing import FakeClock
 from tests.cli.conftest import Cli
 

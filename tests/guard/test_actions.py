@@ -62,6 +62,11 @@ def test_what_is_no_action_is_refused(fields: dict[str, Any], message: str) -> N
         Action(**fields)
 
 
+def test_the_argument_that_is_no_json_is_named() -> None:
+    with pytest.raises(InvalidInput, match="the argument 'b' must be JSON"):
+        Action("pay", {"a": 1, "b": {1, 2}, "c": "x"})
+
+
 def test_arguments_too_deep_to_write_down_are_refused() -> None:
     deep: Any = []
     for _ in range(100_000):

@@ -75,6 +75,32 @@ def test_an_approved_action_goes_ahead_once(guard: amv.Guard) -> None:
     assert guard.replay() == []
 
 
+def test_who_tries_again_does_not_ask_again(guard: amv.Guard, clock: FakeClock) -> None:
+    """A person who finds one request a hundred times over soon approves unread."""
+    first = asked_for(guard)
+    assert {asked_for(guard) for _ in range(5)} == {first}
+    other = guard.decide(cancel(note="x")).approval_id
+    assert [row.approval_id for row in guard.approvals.list()] == [first, other]
+
+    clock.advance(DAY_S)
+    late = asked_for(guard)
+    guard.approve(late, by="ann", approve=False)
+
+    assert len({first, late, asked_for(guard)}) == 3
+
+
+def test_the_approval_that_stands_is_found_by_its_action(
+    guard: amv.Guard, clock: FakeClock
+) -> None:
+    approval_id, digest = asked_for(guard), cancel().digest()
+    assert guard.approvals.standing(digest, clock()) is None
+    guard.approve(approval_id, by="ann")
+
+    assert guard.approvals.standing(digest, clock()) == approval_id
+    assert guard.approvals.standing(cancel(note="x").digest(), clock()) is None
+    assert guard.approvals.standing(digest, clock() + DAY_S) is None
+
+
 def test_checks_are_made_again_after_an_approval(guard: amv.Guard, world: World) -> None:
     approval_id = asked_for(guard)
     guard.approve(approval_id, by="ann")
@@ -148,8 +174,9 @@ def test_an_approval_is_for_one_action_alone(guard: amv.Guard) -> None:
 def test_a_request_expires_before_and_after_it_is_approved(
     guard: amv.Guard, clock: FakeClock
 ) -> None:
-    late, approved = asked_for(guard), asked_for(guard)
+    approved = asked_for(guard)
     guard.approve(approved, by="ann")
+    late = asked_for(guard)
     clock.advance(DAY_S)
 
     with pytest.raises(amv.Conflict, match="has expired"):
@@ -169,9 +196,10 @@ def test_a_request_that_is_none_grants_nothing(guard: amv.Guard) -> None:
 
 
 def test_an_approval_gives_no_second_grant_of_a_key(guard: amv.Guard) -> None:
-    one, two = asked_for(guard), asked_for(guard)
-    for approval_id in (one, two):
-        guard.approve(approval_id, by="ann")
+    one = asked_for(guard)
+    guard.approve(one, by="ann")
+    two = asked_for(guard)
+    guard.approve(two, by="ann")
     decision = guard.decide(cancel(), approval_id=one)
     assert decision.permit is not None
     guard.redeem(decision.permit.token, cancel())

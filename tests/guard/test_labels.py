@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import amv
-from amv.gate import load_policy
 from amv.guard.calibration import PRIOR
+from amv.loading import load_policy
 
 NS = ("a",)
 POLICY: dict[str, Any] = {

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from amv.errors import InvalidInput
-from amv.guard.lint import draft, lint
+from amv.guard import baselines
+from amv.guard.judge import PLANNERS
+from amv.guard.lint import arguments_of, draft, lint
 from amv.guard.policy import Policy, parse
 
 
@@ -81,6 +83,109 @@ def test_premises_of_what_only_reads_are_told() -> None:
 
     assert "read-only, so that its premises are never looked at" in told
     assert lint(policy({"effect": "read"})) == []
+
+
+@pytest.mark.parametrize("mode", ["enforce", "shadow"])
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_a_baseline_that_decides_in_earnest_is_told(mode: str, planner: str) -> None:
+    """always_proceed is there to be compared with; as a rule it would guard nothing."""
+    parts = {"mode": mode, "defaults": {"planner": planner}, "verifiers": {"look": CHEAP}}
+    told = lint(parse({"version": 1, **parts, "actions": {"cancel": GOOD}}))
+
+    if mode == "enforce" and planner in baselines.PLANNERS:
+        assert [one.partition(":")[0] for one in told] == ["defaults.planner"]
+        assert planner in told[0]
+    else:
+        assert told == []
+
+
+def test_an_empty_idempotency_key_is_told() -> None:
+    """All calls would be one, so that the second is refused for ever."""
+    (told,) = lint(policy({**GOOD, "idempotency": {"key": []}}, look=CHEAP))
+
+    assert told.startswith("actions.cancel.idempotency.key: it is empty")
+
+
+ARGUMENTS = {"cancel": ["order_id", "user_id"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"rests_on": {"status": {**STATUS, "claim": "order/{oder_id}/status"}}}, "claim"),
+        ({"rests_on": {"status": {**STATUS, "require": {"argument": "oder_id"}}}}, "require"),
+        ({"idempotency": {"key": ["oder_id"]}}, "idempotency.key"),
+        ({"free": ["oder_id"]}, "free"),
+    ],
+)
+def test_an_argument_that_the_tool_has_not_is_told(fields: dict[str, Any], told: str) -> None:
+    rules = policy({**GOOD, **fields}, look=CHEAP)
+
+    (said,) = lint(rules, arguments=ARGUMENTS)
+
+    assert f"{told}: 'oder_id' is no argument of the tool; there is order_id, user_id" in said
+    assert lint(rules) == lint(rules, arguments={"other": []}) == []
+    assert lint(policy(GOOD, look=CHEAP), arguments=ARGUMENTS) == []
+
+
+def test_a_verifier_that_is_given_an_argument_nobody_knows_is_told() -> None:
+    """It would be asked about null, and tell nothing."""
+    asked = {"cost": 0.02, "args": {"id": "$oder_id", "shop": "main", "price": 5}}
+    rules = policy(GOOD, look=asked)
+
+    (by_rule,) = lint(rules)
+    (by_tool,) = lint(rules, arguments=ARGUMENTS)
+
+    assert by_rule == (
+        "actions.cancel: its verifier look is given $oder_id, an argument that no other part of "
+        "the rule names"
+    )
+    assert by_tool.endswith("an argument that the tool does not take")
+    sound = policy(GOOD, look={**asked, "args": {"id": "$order_id"}})
+    assert lint(sound) == lint(sound, arguments=ARGUMENTS) == []
+    # Only the tool knows of an argument that the rule does not name.
+    by_user = policy(GOOD, look={**asked, "args": {"id": "$user_id"}})
+    assert lint(by_user, arguments=ARGUMENTS) == []
+
+
+def budgeted(taken: dict[str, Any], **rule: Any) -> Policy:
+    return parse(
+        {
+            "version": 1,
+            "verifiers": {"look": CHEAP},
+            "budgets": {"b": {"limit": 100}},
+            "actions": {"cancel": {**GOOD, "budget": {"of": "b", **taken}, **rule}},
+        }
+    )
+
+
+def test_a_budget_that_grants_nothing_or_that_nobody_takes_of_is_told() -> None:
+    assert lint(budgeted({"amount": 100})) == []
+    assert lint(budgeted({"amount": {"argument": "order_id"}})) == []
+    assert lint(budgeted({"amount": 101})) == [
+        "actions.cancel.budget: each call takes 101 of a limit of 100: none is granted"
+    ]
+    assert "each call takes 120" in lint(budgeted({}))[0]
+    (unused,) = lint(parse({"version": 1, "budgets": {"b": {"limit": 1}}}))
+    assert unused == "budgets.b: no action takes anything of it"
+    told = lint(budgeted({}, effect="read", rests_on={}))
+    assert told[1:] == ["actions.cancel: it is read-only, so that it takes nothing of its budget"]
+
+
+def test_what_a_tool_takes_is_read_from_its_schema() -> None:
+    closed: dict[str, Any] = {"properties": {"order_id": {}, "note": {}}}
+    tools: list[dict[str, Any]] = [
+        {"name": "cancel", "inputSchema": closed},
+        {"name": "open", "inputSchema": {**closed, "additionalProperties": True}},
+        {"name": "untold"},
+        {"name": "none", "inputSchema": {"properties": {}}},
+    ]
+
+    assert arguments_of(tools) == {"cancel": ["order_id", "note"], "none": []}
+    wrongs: list[Any] = [{"name": "x", "inputSchema": {"properties": [1]}}, "x"]
+    for wrong in wrongs:
+        with pytest.raises(InvalidInput):
+            arguments_of([wrong])
 
 
 TOOLS: list[dict[str, Any]] = [

@@ -162,7 +162,7 @@ def test_a_decision_is_told_from_its_first_record_to_its_last(guard: amv.Guard) 
 
     told = guard.explain(decision.id).splitlines()
 
-    assert told[0] == "PROCEED: cancel_order"
+    assert told[0] == "PROCEED: cancel_order(order_id='W1')"
     assert "  check order_status: confirmed" in told
     assert told[-4:] == [
         "  then APPROVED",
@@ -319,3 +319,71 @@ def test_an_action_of_which_nothing_was_weighed_says_so(rests_on: dict[str, Any]
             "no premise would lose more than 5 if it were violated: none was weighed"
         )
         assert decision.reason in guard.explain(decision.id)
+
+
+def test_an_argument_that_no_rule_speaks_of_is_named_where_it_stops_an_action(
+    guard: amv.Guard,
+) -> None:
+    """Otherwise all that is said is that something is violated with probability 0.5."""
+    guard.verifier("order_status")(lambda order_id: "pending")
+    remember(guard)
+
+    decision = guard.decide(cancel(speed="fast"))
+
+    assert (decision.verdict, decision.call) == (
+        "ABSTAIN",
+        "cancel_order(order_id='W1', speed='fast')",
+    )
+    assert "the rule does not speak of speed, which counts as a premise" in decision.reason
+    assert "does not speak of" not in guard.decide(cancel()).reason
+
+
+def test_decisions_are_found_by_session_and_verdict(guard: amv.Guard) -> None:
+    remember(guard)
+    for session in ("s1", "s2"):
+        look = amv.Action("look", {"n": session}, namespace=OWNER, session=session)
+        guard.decide(look)
+    stopped = guard.decide(amv.Action("unheard_of", namespace=OWNER, session="s1"))
+
+    def found(**how: Any) -> list[str]:
+        return [decision.tool for _, decision in guard.decisions(**how)]
+
+    assert found(session="s1") == ["look", "unheard_of"]
+    assert found(session="s1", verdict="ABSTAIN") == [stopped.tool]
+    assert found(verdict="PROCEED") == ["look", "look"]
+    assert found(session="s1", namespace=("bob",)) == found(session="") == []
+    assert found(verdict="PROCEED", limit=1) == ["look"]
+    with pytest.raises(amv.InvalidInput, match="verdict must be one of"):
+        guard.decisions(verdict="proceed")
+
+
+def test_what_became_of_a_call_is_not_known_until_it_is_settled(
+    guard: amv.Guard, clock: FakeClock
+) -> None:
+    guard.verifier("order_status")(lambda order_id: "pending")
+
+    def begun(order_id: str) -> str:
+        remember(guard, order_id=order_id)
+        decision = guard.decide(cancel(order_id))
+        assert decision.permit is not None
+        clock.advance(1)
+        return guard.redeem(decision.permit.token, cancel(order_id))
+
+    assert guard.unsettled() == []
+    reserved, dispatched, unknown, done = [begun(name) for name in ("a", "b", "c", "d")]
+    for key in (dispatched, unknown, done):
+        guard.dispatched(key)
+    clock.advance(1)
+    guard.settle(unknown, State.UNKNOWN)
+    guard.settle(done, State.SUCCEEDED)
+
+    assert [row.key for row in guard.unsettled()] == [reserved, dispatched, unknown]
+
+
+def test_alternatives_are_several_actions_and_not_too_many(guard: amv.Guard) -> None:
+    assert guard.rank([]) == guard.rank(()) == []
+    with pytest.raises(amv.InvalidInput, match="at most 256"):
+        guard.rank([cancel()] * 257)
+    for wrong in (cancel(), "cancel_order", 5):
+        with pytest.raises(amv.InvalidInput, match="several actions"):
+            guard.rank(wrong)  # type: ignore[arg-type]

@@ -114,6 +114,11 @@ SOUND: dict[str, Callable[[httpx.Client, list[str]], Asked]] = {
     "POST /v1/guard/decide": lambda _, own: _posted(
         "/v1/guard/decide", tool="cancel_order", arguments=ORDER, namespace=own
     ),
+    "POST /v1/guard/rank": lambda _, own: _posted(
+        "/v1/guard/rank",
+        alternatives=[{"tool": "cancel_order", "arguments": ORDER}],
+        namespace=own,
+    ),
     "GET /v1/guard/decisions": lambda _, own: {"method": "GET", "url": "/v1/guard/decisions"},
     "GET /v1/guard/decisions/{id}": lambda http, own: {
         "method": "GET",

@@ -43,6 +43,37 @@ def test_a_function_is_asked_with_its_arguments() -> None:
     assert run(lambda a, b: [a, b], a=1, b="x") == Finding([1, "x"])
 
 
+def test_a_function_gets_those_arguments_of_the_action_that_it_takes() -> None:
+    """An action that gets one more argument must not silence its verifiers."""
+    given: dict[str, Any] = {"order_id": "W1", "note": "x"}
+
+    assert run(lambda order_id: order_id, **given) == Finding("W1")
+    assert run(lambda order_id, shop="main": [order_id, shop], **given) == Finding(["W1", "main"])
+    assert run(lambda **all_of_them: all_of_them, **given) == Finding(given)
+    assert run(lambda: "pending", **given) == Finding("pending")
+    # One that says nothing of what it takes gets all.
+    assert run(dict, **given) == Finding(given)
+
+
+def test_a_function_that_takes_none_of_the_actions_arguments_tells_nothing() -> None:
+    """What it says by its defaults is not about this action."""
+    finding = run(lambda number="W2": "pending", order_id="W1", note="x")
+
+    assert finding == Finding(
+        None,
+        "the verifier takes number, the action has order_id, note: name what it gets in `args`",
+        "not_asked",
+    )
+    assert "the action has none" in run(lambda number: number).problem
+
+
+def test_a_function_gets_all_that_its_rule_names() -> None:
+    """What the policy says is meant, so a slip in it is no evidence."""
+    rule = VerifierRule(timeout_s=20.0, args={"order_id": "$order_id", "shop": "main"})
+
+    assert "unexpected keyword" in run(lambda order_id: "x", rule, order_id="W1", shop="m").problem
+
+
 def test_an_async_function_is_asked_too() -> None:
     async def status(order_id: str) -> str:
         await asyncio.sleep(0)

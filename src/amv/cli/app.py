@@ -15,7 +15,7 @@ import typer
 import typer.main
 
 import amv
-from amv.cli import guarding, items, learning, output, serving, transfer, upkeep
+from amv.cli import guarding, items, learning, output, policing, serving, transfer, upkeep
 from amv.cli.session import Session
 from amv.errors import AmvError
 
@@ -41,6 +41,8 @@ app.command("reembed")(upkeep.reembed)
 app.command("doctor")(upkeep.doctor)
 app.command("serve")(serving.serve)
 app.add_typer(serving.keys, name="keys")
+guarding.guard.command("lint")(policing.lint)
+guarding.guard.command("init")(policing.init)
 guarding.guard.command("calibrate")(learning.calibrate)
 guarding.guard.command("certify")(learning.certify)
 app.add_typer(guarding.guard, name="guard")

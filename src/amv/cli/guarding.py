@@ -1,6 +1,9 @@
-"""Commands of the gate: decide, explain, replay, lint, init, and approvals."""
+"""Commands of the gate: decide, rank, decisions, reconcile, explain, replay, and approvals.
 
-import os
+Those that are about a policy alone are in `policing`.
+"""
+
+from collections import deque
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -14,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from amv.gate import Guard
+    from amv.guard.actions import Action
     from amv.guard.decision import Decision
-    from amv.guard.ports import ApprovalRow
-    from amv.wiring import Memory
+    from amv.guard.ports import ApprovalRow, State
 
 guard = typer.Typer(
     help="The gate: may an action go ahead on what is remembered?",
@@ -29,10 +32,13 @@ approvals = typer.Typer(
     rich_markup_mode=None,
 )
 
+PAGE = 1000
+
 Policy = Annotated[
     str | None,
     typer.Option("--policy", metavar="FILE", help="The policy; AMV_POLICY if not given."),
 ]
+Task = Annotated[str, typer.Option("--session", metavar="NAME", help="The task it is part of.")]
 DecisionId = Annotated[str, typer.Argument(metavar="ID", help="The id of a decision.")]
 ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="The id that `list` shows.")]
 By = Annotated[str, typer.Option("--by", metavar="NAME", help="Who decides.")]
@@ -46,7 +52,10 @@ def decide(
     arguments: Annotated[
         str, typer.Option("--arguments", metavar="JSON", help="The arguments of the call.")
     ] = "{}",
-    session: Annotated[str, typer.Option(metavar="NAME", help="The task it is part of.")] = "",
+    session: Task = "",
+    approval: Annotated[
+        str | None, typer.Option("--approval", metavar="ID", help="A request that was approved.")
+    ] = None,
     policy: Policy = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -61,8 +70,157 @@ def decide(
         session=session,
     )
     with opened(session_of(context), policy) as gate:
-        decision = gate.decide(action)
+        decision = gate.decide(action, approval_id=approval)
     _show(decision, as_json=as_json)
+
+
+@guard.command("rank")
+def rank(
+    context: typer.Context,
+    alternatives: Annotated[
+        str,
+        typer.Option(metavar="JSON", help='Actions: [{"tool": "...", "arguments": {...}}, ...].'),
+    ],
+    namespace: options.Needed,
+    session: Task = "",
+    policy: Policy = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Rank actions by what they are expected to lose; nothing is checked, granted or recorded."""
+    own = options.namespace(namespace)
+    actions = [
+        _action(one, own, session) for one in options.json_array(alternatives, "--alternatives")
+    ]
+    with opened(session_of(context), policy) as gate:
+        found = gate.rank(actions)
+    if as_json:
+        for decision in found:
+            output.write_json(decision_json(decision))
+        return
+    output.write_table(
+        ("verdict", "expected loss", "what", "why"),
+        [[d.verdict, f"{d.expected_loss:.4g}", d.call, d.reason] for d in found],
+        numeric=("expected loss",),
+    )
+
+
+def _action(one: object, namespace: tuple[str, ...], session: str) -> "Action":
+    from amv.guard.actions import Action
+
+    if not isinstance(one, dict) or not {"tool"} <= one.keys() <= {"tool", "arguments"}:
+        options.refuse("--alternatives", "an action has a tool and arguments, and nothing else")
+    arguments = one.get("arguments", {})
+    return Action(one["tool"], arguments, namespace=namespace, session=session)
+
+
+@guard.command("decisions")
+def decisions(
+    context: typer.Context,
+    namespace: options.OrAll = None,
+    session: Annotated[
+        str | None, typer.Option("--session", metavar="NAME", help="Only those of this task.")
+    ] = None,
+    verdict: Annotated[
+        str | None,
+        typer.Option("--verdict", metavar="VERDICT", help="PROCEED, VERIFY, REPAIR or ABSTAIN."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, help="How many, the newest ones.")
+    ] = 100,
+    as_json: options.AsJson = False,
+) -> None:
+    """List decisions, the newest last; those of a namespace with all below it."""
+    own = () if namespace is None else options.namespace(namespace)
+    found: deque[Decision] = deque(maxlen=limit)
+    asked = None if verdict is None else verdict.upper()
+    with opened(session_of(context), None, needs_policy=False) as gate:
+        after = 0
+        while page := gate.decisions(
+            after=after, limit=PAGE, namespace=own, session=session, verdict=asked
+        ):
+            found.extend(decision for _, decision in page)
+            after = page[-1][0]
+    if as_json:
+        for decision in found:
+            output.write_json(decision_json(decision))
+        return
+    if not found:
+        output.remark("no decision")
+        return
+    output.write_table(
+        ("id", "verdict", "code", "namespace", "what", "why"),
+        [[d.id, d.verdict, d.code, "/".join(d.namespace), d.call, d.reason] for d in found],
+    )
+
+
+@guard.command("reconcile")
+def reconcile(
+    context: typer.Context,
+    decision_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="A decision whose call is settled.")
+    ] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Argument(metavar="[OUTCOME]", help="SUCCEEDED, or FAILED: surely nothing was done."),
+    ] = None,
+    older_than: Annotated[
+        float | None,
+        typer.Option(
+            "--older-than",
+            metavar="SECONDS",
+            min=0.0,
+            help="First mark as UNKNOWN what was begun longer ago.",
+        ),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """List the calls of which nobody knows what became, or settle one of them."""
+    settled = None if decision_id is None else (decision_id, _outcome(outcome))
+    with opened(session_of(context), None, needs_policy=False) as gate:
+        if older_than is not None:
+            gate.reconcile(older_than)
+        if settled is not None:
+            gate.settle(gate.key_of_decision(settled[0]), settled[1])
+        rows = gate.unsettled()
+        about = {row.decision_id: gate.get(row.decision_id) for row in rows}
+    if as_json:
+        for row in rows:
+            output.write_json(
+                {
+                    "decision_id": row.decision_id,
+                    "state": row.state.value,
+                    "since": _time(row.changed_s),
+                    "tool": about[row.decision_id].tool,
+                    "arguments": about[row.decision_id].arguments,
+                    "namespace": about[row.decision_id].namespace,
+                }
+            )
+        return
+    if not rows:
+        output.remark("of every call that was made, it is known what became of it")
+        return
+    output.write_table(
+        ("decision", "state", "since", "namespace", "what"),
+        [
+            [
+                row.decision_id,
+                row.state.value,
+                _time(row.changed_s),
+                "/".join(about[row.decision_id].namespace),
+                about[row.decision_id].call,
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _outcome(text: str | None) -> "State":
+    from amv.guard.ports import State
+
+    known = {state.value: state for state in (State.SUCCEEDED, State.FAILED)}
+    if text is None or text.upper() not in known:
+        options.refuse("OUTCOME", f"need SUCCEEDED or FAILED after the id, got {text!r}")
+    return known[text.upper()]
 
 
 @guard.command("explain")
@@ -92,80 +250,6 @@ def replay(context: typer.Context, as_json: options.AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-@guard.command("lint")
-def lint(context: typer.Context, policy: Policy = None, as_json: options.AsJson = False) -> None:
-    """Look for what is valid in a policy and yet surely not meant."""
-    from amv.gate import load_policy
-    from amv.guard.lint import lint as linted
-
-    session = session_of(context)
-    rules, settings = load_policy(_policy_path(policy)), session.settings()
-    if session.db is not None:
-        check_database(settings.db)
-    known = None
-    if os.path.exists(settings.db):
-        with session.open() as memory:
-            known = attributes(memory)
-    elif not as_json:
-        output.remark(f"there is no database {settings.db!r}: claims are not looked up")
-    found = linted(rules, None if known is None else known.__contains__)
-    if as_json:
-        output.write_json({"findings": found})
-    for finding in found if not as_json else ():
-        output.write(f"{finding}\n")
-    if not found and not as_json:
-        output.remark("nothing to say")
-    if found:
-        raise typer.Exit(1)
-
-
-def attributes(memory: "Memory") -> set[str]:
-    """Return the attributes of all claims that are remembered."""
-    found = set()
-    for namespace in memory.namespaces():
-        cursor = None
-        while True:
-            page = memory.list(namespace=namespace, cursor=cursor, limit=1000)
-            found |= {item.claim.attribute for item in page.items if item.claim is not None}
-            cursor = page.cursor
-            if cursor is None:
-                break
-    return found
-
-
-@guard.command("init")
-def init(
-    tools: Annotated[
-        str, typer.Argument(metavar="FILE", help="Tools as MCP lists them: a JSON array.")
-    ],
-    as_json: options.AsJson = False,
-) -> None:
-    """Draft a policy from what tools say of themselves; nothing of it is trusted yet."""
-    from pathlib import Path
-
-    import yaml
-
-    from amv.errors import ConfigError, InvalidInput
-    from amv.guard.lint import draft
-
-    try:
-        listed = options.strict_json(Path(tools).read_bytes())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"can't read tools from {tools!r}: {error}") from error
-    if isinstance(listed, dict):
-        listed = listed.get("tools")
-    if not isinstance(listed, list):
-        raise InvalidInput(f"need a JSON array of tools in {tools!r}")
-    if as_json:
-        output.write_json(draft(listed))
-        return
-    output.write(
-        "# A draft, by what tools say of themselves, which nobody has checked: every tool counts\n"
-        "# as one with effects, and nothing is blocked (mode: shadow) until you say so.\n"
-    )
-    output.write(yaml.safe_dump(draft(listed), sort_keys=False))
-
-
 @approvals.command("list")
 def list_approvals(
     context: typer.Context,
@@ -184,7 +268,7 @@ def list_approvals(
         output.remark("no request waits")
         return
     output.write_table(
-        ("id", "decision", "state", "expires", "by", "what"),
+        ("id", "decision", "state", "expires", "by", "what", "why not"),
         [
             [
                 row.approval_id,
@@ -192,7 +276,8 @@ def list_approvals(
                 row.state,
                 _time(row.expires_s),
                 row.decided_by,
-                about[row.approval_id].says,
+                about[row.approval_id].call,
+                about[row.approval_id].reason,
             ]
             for row in rows
         ],
@@ -200,7 +285,12 @@ def list_approvals(
 
 
 def _about(decision: "Decision") -> dict[str, object]:
-    return {"tool": decision.tool, "reason": decision.reason}
+    return {
+        "tool": decision.tool,
+        "arguments": decision.arguments,
+        "namespace": decision.namespace,
+        "reason": decision.reason,
+    }
 
 
 @approvals.command("approve")
@@ -230,7 +320,8 @@ def _decided(
         output.remark(f"request {row.approval_id} is {row.state}")
 
 
-def _policy_path(policy: str | None) -> str:
+def policy_path(policy: str | None) -> str:
+    """Return the file of the policy that is named, or the environment's; raises ConfigError."""
     from amv.config import policy_from_environment
     from amv.errors import ConfigError
 
@@ -248,7 +339,7 @@ def opened(session: Session, policy: str | None, *, needs_policy: bool = True) -
 
     settings = session.settings()
     check_database(settings.db)
-    rules = _policy_path(policy) if needs_policy else {"version": 1}
+    rules = policy_path(policy) if needs_policy else {"version": 1}
     learned = calibration_from_environment() if needs_policy else None
     with Guard.open(settings.db, policy=rules, settings=settings, calibration=learned) as gate:
         yield gate

@@ -37,8 +37,8 @@ def calibrate(
 ) -> None:
     """Compare what was said of memories with what checks found, and fit one to the other."""
     from amv.config import calibration_from_environment
-    from amv.gate import load_calibration
     from amv.guard.calibration import Calibration, fit
+    from amv.loading import load_calibration
 
     session = session_of(context)
     with opened(session, None, needs_policy=False) as gate:

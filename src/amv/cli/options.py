@@ -78,6 +78,14 @@ def namespace_or_all(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else namespace(text)
 
 
+def json_array(text: str, option: str) -> list[object]:
+    """Return the JSON array in *text*."""
+    data = _json(text, option)
+    if not isinstance(data, list):
+        refuse(option, f"need a JSON array, got {text}")
+    return data
+
+
 def json_object(text: str | None, option: str) -> dict[str, object] | None:
     """Return the JSON object in *text*; None if there is none."""
     if text is None:

@@ -14,15 +14,17 @@ decision counts, and a permit is good once.
 """
 
 import builtins
+from collections.abc import Sequence
 from urllib.parse import quote
 
-from amv.checks import shown
+from amv.checks import several, shown
 from amv.client.sending import Sender
 from amv.errors import InvalidInput
 from amv.guard.actions import Action
 from amv.guard.decision import CheckRequest, CheckView, Decision, Permit, PremiseView
 from amv.guard.ports import ApprovalRow
 from amv.guard.state import NOT_FOUND
+from amv.guard.suggest import Suggestion
 from amv.server import wire_guard as wire
 
 
@@ -43,6 +45,22 @@ class GuardClient:
         if approval_id is not None:
             body["approval_id"] = approval_id
         return _decision(self._sender.send("POST", "/v1/guard/decide", wire.DecisionOut, body=body))
+
+    def rank(self, alternatives: Sequence[Action]) -> builtins.list[Decision]:
+        """Return what would be decided about each of several actions now, the best first.
+
+        All are of one namespace and one session; see `Guard.rank`.
+        """
+        bodies = [_action(one) for one in several(alternatives, "need several actions")]
+        if len({(str(one.get("namespace")), one["session"]) for one in bodies}) > 1:
+            raise InvalidInput("alternatives must be of one namespace and one session")
+        body: dict[str, object] = {
+            "alternatives": [{name: one[name] for name in ("tool", "arguments")} for one in bodies]
+        }
+        for one in bodies[:1]:
+            body |= {name: one[name] for name in ("namespace", "session") if name in one}
+        found = self._sender.send("POST", "/v1/guard/rank", wire.RankedOut, body=body, is_read=True)
+        return [_decision(one) for one in found.decisions]
 
     def evidence(
         self, decision_id: str, verifier: str, value: object, *, approval_id: str | None = None
@@ -77,9 +95,20 @@ class GuardClient:
         """Return a decision as it stands, without its permit; raises ItemNotFound."""
         return _decision(self._sender.send("GET", _decision_path(decision_id), wire.DecisionOut))
 
-    def decisions(self, *, after: str | None = None, limit: int = 100) -> builtins.list[Decision]:
-        """Return decisions, oldest first, made after the one with the id *after*."""
-        query = {"limit": str(limit), **({} if after is None else {"cursor": after})}
+    def decisions(
+        self,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        session: str | None = None,
+        verdict: str | None = None,
+    ) -> builtins.list[Decision]:
+        """Return decisions, oldest first, made after the one with the id *after*.
+
+        Only those of a *session* and with a *verdict*, if these are named.
+        """
+        asked = {"limit": str(limit), "cursor": after, "session": session, "verdict": verdict}
+        query = {name: value for name, value in asked.items() if value is not None}
         found = self._sender.send("GET", "/v1/guard/decisions", wire.DecisionsOut, query=query)
         return [_decision(one) for one in found.decisions]
 
@@ -136,6 +165,10 @@ def _decision(out: wire.DecisionOut) -> Decision:
             digest=out.permit.digest,
             expires_s=out.permit.expires_at.timestamp(),
         )
+    fields["suggestions"] = tuple(
+        Suggestion(**{name: getattr(one, name) for name in one.__struct_fields__})
+        for one in out.suggestions
+    )
     fields["premises"] = tuple(
         PremiseView(**{name: getattr(one, name) for name in one.__struct_fields__})
         for one in out.premises

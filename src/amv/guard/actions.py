@@ -45,7 +45,7 @@ class Action:
         for what, text in (("session", self.session), ("principal", self.principal)):
             if not isinstance(text, str):
                 raise InvalidInput(f"{what} must be a string, got {shown(text)}")
-        if len(canonical(dict(self.arguments), "the arguments")) > ARGUMENTS_BYTES_MAX:
+        if len(_as_json(self.arguments)) > ARGUMENTS_BYTES_MAX:
             raise InvalidInput(f"the arguments take more than {ARGUMENTS_BYTES_MAX} bytes as JSON")
 
     def digest(self, schema: str = "") -> str:
@@ -58,6 +58,16 @@ class Action:
             "tool": self.tool,
         }
         return sha256(canonical(parts, "an action")).hexdigest()
+
+
+def _as_json(arguments: Mapping[str, Any]) -> bytes:
+    """Return arguments as canonical JSON; raises InvalidInput, naming the one that is none."""
+    try:
+        return canonical(dict(arguments), "the arguments")
+    except InvalidInput:
+        for name, value in arguments.items():
+            canonical(value, f"the argument {shown(name)}")
+        raise
 
 
 def canonical(value: object, what: str) -> bytes:

@@ -28,6 +28,12 @@ class Approvals:
         with self._store.read() as reader:
             return found(reader, approval_id)
 
+    def standing(self, digest: str, now_s: float) -> str | None:
+        """Return the approval that lets an action go ahead, if a person has given one."""
+        with self._store.read() as reader:
+            rows = reader.approvals(APPROVED)
+        return next((row.approval_id for row in rows if not refusal(row, digest, now_s)), None)
+
     def decide(self, approval_id: str, *, approve: bool, by: str, now_s: float) -> ApprovalRow:
         """Approve or reject a request; raises ItemNotFound, Conflict if it is decided or over."""
 

@@ -17,7 +17,7 @@ from amv.checks import shown
 from amv.errors import InvalidInput
 from amv.guard.actions import Action, equal
 from amv.guard.judge import Case, CaseCause, CaseCheck, CasePremise
-from amv.guard.policy import ActionRule, Policy, PremiseRule, claim_fields
+from amv.guard.policy import ActionRule, Policy, PremiseRule, claim_fields, fields_of
 from amv.guard.ports import Claims, Remembered
 from amv.guard.prior import UNKNOWN, Features, clipped
 
@@ -147,13 +147,7 @@ def unbound_arguments(action: Action, rule: ActionRule) -> list[str]:
     """Return the arguments of a commit action that no part of its rule speaks of."""
     if rule.effect == "read":
         return []
-    known = set(rule.free)
-    if rule.idempotency is not None:
-        known |= set(rule.idempotency.key)
-    for premise in rule.rests_on.values():
-        known |= set(claim_fields(premise.claim))
-        if isinstance(premise.require, Mapping) and "argument" in premise.require:
-            known.add(premise.require["argument"])
+    known = {*rule.free, *(name for _, name in fields_of(rule))}
     return [name for name in action.arguments if name not in known]
 
 

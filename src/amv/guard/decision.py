@@ -1,12 +1,14 @@
 """Decisions: what the gate answers, and what it keeps to answer the same again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from amv.checks import shown
 from amv.guard.bind import Premise
 from amv.guard.judge import Case, Evidence, Judgement
+from amv.guard.suggest import Suggestion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,9 @@ class Decision:
     H, *expected_loss* that of the plan.  *voi* is the value of information of
     each check.  *check* is the one to make if the verdict is VERIFY, *permit*
     is there if it is PROCEED, *values* holds what verifiers read, by premise,
-    *checks* which were made and how each ended.
+    *checks* which were made and how each ended.  *suggestions* are claims that
+    arguments nobody checks may have come from; they weigh nothing.  *arguments*
+    are the action's, until they are forgotten.
     """
 
     id: str
@@ -89,6 +93,14 @@ class Decision:
     values: dict[str, Any]
     approval_id: str = ""
     checks: tuple[CheckView, ...] = ()
+    suggestions: tuple[Suggestion, ...] = ()
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def call(self) -> str:
+        """The action as a call, its arguments shortened; none are left of one that is forgotten."""
+        given = (f"{name}={shown(value)}" for name, value in self.arguments.items())
+        return f"{self.tool}({', '.join(given)})"
 
     @property
     def says(self) -> str:
@@ -139,7 +151,7 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept beside the records, and can be forgotten.
 
     *found* are the items that say what checks read; *problems* tells, by check,
-    why it was no evidence.
+    why it was no evidence, and *unjudged* why the action could not be judged.
     """
 
     namespace: tuple[str, ...]
@@ -150,6 +162,8 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[str, Any] = {}
     found: tuple[str, ...] = ()
     problems: dict[str, str] = {}
+    suggestions: tuple[Suggestion, ...] = ()
+    unjudged: str = ""
 
 
 def plain(decision: Decision) -> dict[str, Any]:

@@ -1,14 +1,22 @@
 """Looking back: what was decided, why, and whether it would be decided so again."""
 
-from amv.errors import AmvError, ItemNotFound
+import math
+
+from amv.checks import shown
+from amv.errors import AmvError, InvalidInput, ItemNotFound
 from amv.guard import record
 from amv.guard.decision import Decision, Ended, Observed, Opened
 from amv.guard.judge import Case, Evidence, judge
 from amv.guard.labels import Told, labels_of
-from amv.guard.ports import GuardStore, RecordRow
+from amv.guard.plan import Verdict
+from amv.guard.ports import GuardReader, GuardStore, LedgerRow, RecordRow, State
 from amv.guard.state import Deciding, decision_of, is_told, loaded
 
 LISTED_MAX = 1000
+
+VERDICTS = tuple(verdict.value for verdict in Verdict)
+
+UNSETTLED = (State.RESERVED, State.DISPATCHED, State.UNKNOWN)
 
 
 class History:
@@ -22,19 +30,48 @@ class History:
             return decision_of(loaded(reader, decision_id))
 
     def decisions(
-        self, *, after: int = 0, limit: int = 100, namespace: tuple[str, ...] = ()
+        self,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        namespace: tuple[str, ...] = (),
+        session: str | None = None,
+        verdict: str | None = None,
     ) -> list[tuple[int, Decision]]:
         """Return decisions, oldest first, with the number of the record that opened each.
 
-        Only those whose namespace begins with *namespace*.
+        Only those whose namespace begins with *namespace*, and which are of that
+        *session* and have that *verdict*, if these are named.  Raises
+        InvalidInput for a verdict that is none.
         """
-        limit = min(limit, LISTED_MAX)
+        if verdict is not None and verdict not in VERDICTS:
+            known = ", ".join(VERDICTS)
+            raise InvalidInput(f"verdict must be one of {known}, got {shown(verdict)}")
+        limit, found = min(limit, LISTED_MAX), list[tuple[int, Decision]]()
+        is_any = session is None and verdict is None
         with self._store.read() as reader:
-            if namespace:
-                rows = reader.opened(namespace, after=after, limit=limit)
-            else:
-                rows = reader.records(after=after, kind="opened", limit=limit)
-            return [(row.number, decision_of(loaded(reader, row.decision_id))) for row in rows]
+            # What is asked of a decision besides its namespace is known once it is loaded.
+            while len(found) < limit and (
+                rows := _opened(reader, namespace, after, limit if is_any else LISTED_MAX)
+            ):
+                after = rows[-1].number
+                for row in rows:
+                    state = loaded(reader, row.decision_id)
+                    decision = decision_of(state)
+                    is_of_session = session in (None, state.words.session)
+                    if is_of_session and verdict in (None, decision.verdict):
+                        found.append((row.number, decision))
+        return found[:limit]
+
+    def unsettled(self) -> list[LedgerRow]:
+        """Return the executions of which it is not known what became, longest ago first.
+
+        UNKNOWN are those of which nobody could tell, RESERVED and DISPATCHED
+        those that are under way or were when a process ended.
+        """
+        with self._store.read() as reader:
+            rows = [row for state in UNSETTLED for row in reader.in_state(state, math.inf)]
+        return sorted(rows, key=lambda row: (row.changed_s, row.key))
 
     def labels(self) -> list[Told]:
         """Return what checks have shown of the claims that decisions rested on."""
@@ -98,6 +135,15 @@ class History:
         return "\n".join(_told(state, ended))
 
 
+def _opened(
+    reader: GuardReader, namespace: tuple[str, ...], after: int, limit: int
+) -> list[RecordRow]:
+    """Return records that opened a decision in a namespace or below it; in any, if it is ()."""
+    if namespace:
+        return reader.opened(namespace, after=after, limit=limit)
+    return reader.records(after=after, kind="opened", limit=limit)
+
+
 def _is_judged_so(row: RecordRow, cases: dict[str, tuple[Case, list[Evidence]]]) -> bool:
     """Return whether a record's judgement comes out again; *cases* holds those opened so far."""
     if row.kind == "opened":
@@ -116,7 +162,7 @@ def _is_judged_so(row: RecordRow, cases: dict[str, tuple[Case, list[Evidence]]])
 
 def _told(state: Deciding, ended: list[str]) -> list[str]:
     decision = decision_of(state)
-    lines = [f"{decision.verdict}: {decision.tool}", f"  {decision.reason}"]
+    lines = [f"{decision.verdict}: {decision.call}", f"  {decision.reason}"]
     if not is_told(state):
         lines.append("  The words of this decision were forgotten; its numbers are kept.")
     for premise in decision.premises:
@@ -131,6 +177,12 @@ def _told(state: Deciding, ended: list[str]) -> list[str]:
         said = ", ".join(check.found.values()) if check.ended == "answered" else check.ended
         lines.append(
             f"  check {check.verifier}: {said}" + (check.problem and f" ({check.problem})")
+        )
+    for hint in decision.suggestions:
+        need = f", require: {{argument: {hint.argument}}}" if hint.is_required else ""
+        lines.append(
+            f"  suggestion ({hint.match} match): {hint.argument} may rest on "
+            f"{{claim: {hint.claim!r}{need}}}; it weighs nothing until the policy says so"
         )
     lines += [f"  then {what}" for what in ended]
     return lines

@@ -93,6 +93,30 @@ class Idempotency(Rule, frozen=True):
     key: list[str]
 
 
+class Budget(Rule, frozen=True):
+    """How much several actions may come to together, however small each of them is.
+
+    What was granted in the last *window_s* seconds adds up to *limit* at most,
+    for each principal of a namespace, for each *session* of theirs, or for the
+    *namespace* as a whole.
+    """
+
+    limit: float
+    window_s: float = 86_400.0
+    per: Literal["principal", "session", "namespace"] = "principal"
+
+
+class Spending(Rule, frozen=True):
+    """What one action takes of the budget *of*.
+
+    *amount* is a number, or {argument: NAME} for what an argument of the action
+    says; without it, it is what a wrong execution loses.
+    """
+
+    of: str
+    amount: Any = msgspec.UNSET
+
+
 class ActionRule(Rule, frozen=True):
     """How one tool is guarded.
 
@@ -112,6 +136,7 @@ class ActionRule(Rule, frozen=True):
     permit_s: float = PERMIT_S
     approval: bool = False
     approval_s: float = APPROVAL_S
+    budget: Spending | None = None
 
 
 class VerifierRule(Rule, frozen=True):
@@ -157,6 +182,7 @@ class Policy(Rule, frozen=True, dict=True):
     mode: Mode = "enforce"
     defaults: Defaults = Defaults()
     verifiers: dict[str, VerifierRule] = {}
+    budgets: dict[str, Budget] = {}
     actions: dict[str, ActionRule] = {}
 
     def digest(self) -> str:
@@ -193,6 +219,8 @@ def parse(data: object) -> Policy:
     _check("defaults", "defaults", lambda: _check_defaults(policy))
     for name, verifier in policy.verifiers.items():
         _check(f"verifiers.{name}", name, lambda v=verifier: _check_verifier(v))
+    for name, budget in policy.budgets.items():
+        _check(f"budgets.{name}", name, lambda b=budget: _check_budget(b))
     for name, rule in policy.actions.items():
         _check(f"actions.{name}", name, lambda r=rule: _check_action(r, policy))
     try:
@@ -252,6 +280,12 @@ def _check_verifier(rule: VerifierRule) -> None:
         raise InvalidInput("a verifier must be read-only: what it does must change nothing")
 
 
+def _check_budget(budget: Budget) -> None:
+    check_price(budget.limit, "limit")
+    if not 0.0 < budget.window_s < math.inf:
+        raise InvalidInput(f"window_s must be above 0 and finite, got {budget.window_s}")
+
+
 def _check_action(rule: ActionRule, policy: Policy) -> None:
     if rule.effect == "commit" and rule.loss is None:
         raise InvalidInput("a commit action needs a loss: {wrong: ..., abstain: ...}")
@@ -268,6 +302,18 @@ def _check_action(rule: ActionRule, policy: Policy) -> None:
         raise InvalidInput(f"approval_s must be above 0 and finite, got {rule.approval_s}")
     _check_premises(rule, policy)
     _check_causes(rule)
+    if rule.budget is not None:
+        _check_spending(rule.budget, policy)
+
+
+def _check_spending(spending: Spending, policy: Policy) -> None:
+    _known([spending.of], policy.budgets, "budget")
+    match spending.amount:
+        case {"argument": str(), **rest} if not rest:
+            return
+        case msgspec.UNSET:
+            return
+    check_price(spending.amount, "amount is a number or {argument: NAME}; as a number it")
 
 
 def _check_premises(rule: ActionRule, policy: Policy) -> None:
@@ -317,6 +363,20 @@ def _known(names: Sequence[str], known: Mapping[str, object], what: str) -> None
         if name not in known:
             there = ", ".join(sorted(known)) or "none"
             raise InvalidInput(f"unknown {what} {name!r}; there is {there}")
+
+
+def fields_of(rule: ActionRule) -> list[tuple[str, str]]:
+    """Return where a rule speaks of an argument of its action, and the name of that."""
+    found = []
+    for name, premise in rule.rests_on.items():
+        found += [(f"rests_on.{name}.claim", one) for one in claim_fields(premise.claim)]
+        if isinstance(premise.require, Mapping) and "argument" in premise.require:
+            found.append((f"rests_on.{name}.require", premise.require["argument"]))
+    if rule.idempotency is not None:
+        found += [("idempotency.key", one) for one in rule.idempotency.key]
+    if rule.budget is not None and isinstance(rule.budget.amount, Mapping):
+        found.append(("budget.amount", rule.budget.amount["argument"]))
+    return found
 
 
 def claim_fields(template: str) -> list[str]:

@@ -133,6 +133,15 @@ class ApprovalRow(NamedTuple):
     decided_by: str
 
 
+class SpentRow(NamedTuple):
+    """What one idempotency key took of a purse, which is one holder's share of a budget."""
+
+    purse: str
+    key: str
+    amount: float
+    at_s: float
+
+
 class TextRow(NamedTuple):
     """What a record must not hold for ever: the words behind its hashes.
 
@@ -191,6 +200,13 @@ class GuardReader(Protocol):
     def approvals(self, state: str | None = None) -> list[ApprovalRow]:
         """Return requests, oldest first."""
 
+    def spent(self, purse: str, *, since_s: float, now_s: float, but: str) -> list[float]:
+        """Return what keys other than *but* have taken of a purse after a moment.
+
+        Only those whose grant stands: not FAILED, nor a permit that nobody has
+        redeemed and that has expired by *now_s*.
+        """
+
 
 class GuardWriter(GuardReader, Protocol):
     """A transaction; the only one at a time, so that what it reads stays so until it ends."""
@@ -216,6 +232,9 @@ class GuardWriter(GuardReader, Protocol):
 
     def put_approval(self, row: ApprovalRow) -> None:
         """Insert or replace a request to a person."""
+
+    def put_spent(self, row: SpentRow) -> None:
+        """Note what a key takes of a purse, in place of what it took of it before."""
 
 
 class GuardStore(Protocol):

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import msgspec
 
-from amv.checks import shown
+from amv.checks import several, shown
 from amv.errors import AmvError, Conflict, EmbedderError, InvalidInput, ItemNotFound, StoreError
-from amv.guard import approval, bind, ledger, record
+from amv.guard import approval, bind, budget, ledger, record
 from amv.guard.actions import Action, canonical
 from amv.guard.bind import Premise
 from amv.guard.decision import CheckRequest, Decision, Ended, Observed, Opened, Permit, Words
@@ -37,9 +37,13 @@ from amv.guard.state import (
     outcome_of,
     shown_by,
 )
+from amv.guard.suggest import Seen, Suggestion, suggested
 
 STEPS_MAX = 64
 """How many checks one decision makes at most."""
+
+RANKED_MAX = 256
+"""How many alternatives are ranked at once, at most."""
 
 OPEN_S = 3600.0
 """How long a decision waits for evidence; what it rests on is too old after that."""
@@ -60,7 +64,9 @@ class GuardService(Executions, History):
         clock: Callable[[], float],
         new_id: Callable[[], str],
         new_token: Callable[[], str],
+        seen: Callable[[tuple[str, ...], str], Sequence[Seen]] = lambda namespace, session: (),
     ) -> None:
+        """Decide by *policy*; *seen* tells which claims a namespace's session has read."""
         Executions.__init__(self, store, claims, clock)
         self._policy = policy
         self._checker = checker
@@ -68,6 +74,7 @@ class GuardService(Executions, History):
         self._calibration = calibration
         self._new_id = new_id
         self._new_token = new_token
+        self._seen = seen
         self.approvals = approval.Approvals(store)
 
     @property
@@ -121,14 +128,18 @@ class GuardService(Executions, History):
         state = self._advanced(self._observed(state, Finding(value)), run_checks=False)
         return self._answered(state, approval_id)
 
-    def rank(self, actions: Sequence[Action]) -> list[Decision]:
+    def rank(self, alternatives: Sequence[Action]) -> list[Decision]:
         """Return what would be decided about each of several actions now, the best first.
 
         Best is the least expected loss.  No check is made, nothing granted and
         nothing written down, so these decisions have no id.  An action of which
-        no loss is known comes last.  Raises what `decide` raises.
+        no loss is known comes last.  Raises what `decide` raises, and InvalidInput
+        for more than 256 actions.
         """
-        found = [self._foreseen(action) for action in actions]
+        each = list(several(alternatives, "alternatives must be several actions"))
+        if len(each) > RANKED_MAX:
+            raise InvalidInput(f"at most {RANKED_MAX} alternatives are ranked, got {len(each)}")
+        found = [self._foreseen(action) for action in each]
         found.sort(key=lambda decision: (_is_unjudged(decision), decision.expected_loss))
         return found
 
@@ -159,6 +170,7 @@ class GuardService(Executions, History):
         if rule is not None and rule.effect == "read":
             code = "read_only"
         elif rule is not None:
+            budget.amount_of(rule, action.arguments)
             premises = bind.premises_of(action, rule, self._claims, self._prior, now_s)
             case = bind.case_of(premises, rule, policy, policy.defaults.planner)
             judgement = judge(case, ())
@@ -186,8 +198,43 @@ class GuardService(Executions, History):
             principal=action.principal,
             arguments=dict(action.arguments),
             premises=tuple(premises),
+            suggestions=self._suggested(action, rule),
         )
         return Deciding(id=self._new_id(), opened=opened, words=words, unwritten=(opened,))
+
+    def _suggested(self, action: Action, rule: ActionRule | None) -> tuple[Suggestion, ...]:
+        is_bound = rule is not None and not bind.unbound_arguments(action, rule)
+        if is_bound or not action.arguments:
+            return ()
+        return suggested(action, rule, self._seen(action.namespace, action.session))
+
+    def note_unjudged(self, action: Action, why: str) -> Decision:
+        """Write down that a call ran in shadow mode that can't be judged, and *why*.
+
+        Such a record has no case; its verdict is ABSTAIN and its code
+        `invalid_action`.  *action* has those arguments that are JSON.
+        """
+        opened = Opened(
+            at_s=self._clock(),
+            tool=action.tool,
+            digest=action.digest(),
+            policy=self._policy.digest(),
+            calibration=self._calibration,
+            mode=self._policy.mode,
+            code="invalid_action",
+            case=None,
+            judgement=None,
+        )
+        words = Words(
+            namespace=action.namespace,
+            session=action.session,
+            principal=action.principal,
+            arguments=dict(action.arguments),
+            premises=(),
+            unjudged=why,
+        )
+        state = Deciding(id=self._new_id(), opened=opened, words=words, unwritten=(opened,))
+        return self._answered(state, None)
 
     def _rule(self, tool: str) -> ActionRule | None:
         rule = self._policy.actions.get(tool)
@@ -337,16 +384,25 @@ class GuardService(Executions, History):
             expires_s=now_s + rule.permit_s,
         )
         key = ledger.key_of(state.opened.tool, state.opened.digest, state.words, rule)
+        spending = budget.spending_of(self._policy, rule, state.words, key, now_s)
+        if spending is not None and (over := spending.refusal(tx)):
+            return replace(decision, verdict=Verdict.ABSTAIN.value, code="over_budget", reason=over)
         by = "" if request is None else request.approval_id
         taken = ledger.approve(tx, key, permit, state.id, by, now_s)
         if taken:
             return replace(
                 decision, verdict=Verdict.ABSTAIN.value, code="granted_before", reason=taken
             )
+        if spending is not None:
+            spending.note(tx)
         record.append(tx, state.id, "moved", Ended(at_s=now_s, what="APPROVED"))
         return replace(decision, permit=permit)
 
     def _ask_person(self, tx: GuardWriter, state: Deciding, rule: ActionRule, now_s: float) -> str:
+        for row in tx.approvals(approval.PENDING):
+            # An agent that tries again does not ask again.
+            if row.digest == state.opened.digest and now_s < row.expires_s:
+                return row.approval_id
         approval_id = self._new_id()
         tx.put_approval(
             ApprovalRow(
@@ -380,6 +436,7 @@ class GuardService(Executions, History):
             namespace=action.namespace,
             voi={},
             values={},
+            arguments=dict(action.arguments),
         )
 
 

@@ -112,7 +112,8 @@ class Deciding:
         for body in self.unwritten:
             record.append(tx, self.id, "opened" if isinstance(body, Opened) else "observed", body)
         words = msgspec.structs.replace(self.words, found=(*self.words.found, *found))
-        items = (*words.found, *items_of(words))
+        hints = (hint.item_id for hint in words.suggestions)
+        items = (*words.found, *items_of(words), *hints)
         tx.put_text(TextRow(self.id, words.namespace, items, msgspec.json.encode(words)))
 
 
@@ -205,6 +206,7 @@ def checked(finding: Finding) -> Finding:
 _UNJUDGED = {
     "unknown_tool": "no rule of the policy speaks of this tool, so it counts as a commit action",
     "read_only": "the policy says that this tool changes nothing",
+    "invalid_action": "the call can't be judged; under enforce it raises an error",
 }
 
 
@@ -217,11 +219,13 @@ def decision_of(state: Deciding) -> Decision:
         digest=opened.digest,
         verdict=Verdict.ABSTAIN.value,
         code=opened.code,
-        reason=_UNJUDGED.get(opened.code, ""),
+        reason=state.words.unjudged or _UNJUDGED.get(opened.code, ""),
         mode=opened.mode,
         namespace=state.words.namespace,
         voi={},
         values=dict(state.words.values),
+        suggestions=state.words.suggestions,
+        arguments=dict(state.words.arguments),
     )
     if opened.code == "read_only":
         return replace(base, verdict=Verdict.PROCEED.value)
@@ -238,7 +242,7 @@ def decision_of(state: Deciding) -> Decision:
         checks=checks,
         code="unresolved" if is_unresolved else opened.code,
         verdict=judged.verdict,
-        reason=reason,
+        reason=reason + _unbound_of(state, judged),
         risk=judged.proceed,
         harm=judged.harm,
         expected_loss=judged.expected_loss,
@@ -292,6 +296,17 @@ def _ended_before(observed: Observed) -> str:
     if not observed.is_evidence:
         return "failed"
     return NOTHING if set(observed.evidence.outcomes) == {NOTHING} else "answered"
+
+
+def _unbound_of(state: Deciding, judged: Judgement) -> str:
+    """Return which arguments no rule speaks of, where the action does not go ahead."""
+    names = [p.attribute for p in state.words.premises if p.name == f"argument.{p.attribute}"]
+    if judged.verdict != Verdict.ABSTAIN or not names:
+        return ""
+    return (
+        f"; the rule does not speak of {', '.join(names)}, which counts as a premise that nobody "
+        "verified: name it in a claim, in the idempotency key or in free"
+    )
 
 
 def _views(state: Deciding, judged: Judgement) -> tuple[PremiseView, ...]:

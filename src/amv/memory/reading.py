@@ -57,6 +57,8 @@ class MemoryReading:
     only where several namespaces hold an item of that id.
     """
 
+    _watchers: tuple[Callable[[Namespace, Sequence[str]], None], ...] = ()
+
     def __init__(
         self,
         store: Store,
@@ -260,6 +262,7 @@ class MemoryReading:
         if is_shown:
             exposed = EventKind.EXPOSED
             self._store.log([Event(ns.ns_id, m.card.row.key, exposed, now_s) for m in out.matches])
+            self._tell_read(name, [match.card.row.id for match in out.matches])
         return Found(name, out)
 
     def context(
@@ -298,6 +301,7 @@ class MemoryReading:
         packed = pack(entries, token_budget, count_tokens)
         used = (EventKind.EXPOSED, EventKind.CONTRIBUTED)
         self._note(packed.item_ids, used, namespace)
+        self._tell_read(found.namespace, packed.item_ids)
         return Context(text=packed.text, item_ids=packed.item_ids, tokens=packed.tokens)
 
     def reinforce(
@@ -317,6 +321,14 @@ class MemoryReading:
         if check_flag(negative, "negative"):
             kind = EventKind.NEGATIVE
         return self._note(several(item_ids, "item_ids must be several ids"), (kind,), namespace)
+
+    def watch_reads(self, watcher: Callable[[Namespace, Sequence[str]], None]) -> None:
+        """Have *watcher* told which items each search and context shows; it must be quick."""
+        self._watchers = (*self._watchers, watcher)
+
+    def _tell_read(self, name: Namespace, item_ids: Sequence[str]) -> None:
+        for watcher in self._watchers:
+            watcher(name, item_ids)
 
     def _note(
         self,

@@ -22,7 +22,12 @@ from amv.server import wire_guard as wire
 from amv.server.access import Level
 from amv.server.api import PAGE_LIMIT, Call, Route
 
-_CURSOR = {"cursor": "Where an earlier page ended.", "limit": f"How many; {PAGE_LIMIT} if absent."}
+_LISTED = {
+    "cursor": "Where an earlier page ended.",
+    "limit": f"How many; {PAGE_LIMIT} if absent.",
+    "session": "Only those of this task.",
+    "verdict": "Only those with this verdict.",
+}
 _STATE = {"state": "pending, approved, rejected or used; all if not given."}
 
 
@@ -51,6 +56,22 @@ def decide(call: Call) -> Struct:
     return decision_out(decision)
 
 
+def rank(call: Call) -> Struct:
+    """Tell what would be decided about each of several actions, the best first."""
+    body: wire.RankIn = call.body
+    alternatives = [
+        Action(
+            tool=one.tool,
+            arguments=one.arguments,
+            namespace=call.one_namespace(body.namespace),
+            session=body.session,
+            principal=call.principal.key_id,
+        )
+        for one in body.alternatives
+    ]
+    return wire.RankedOut(decisions=list(map(decision_out, _gate(call).rank(alternatives))))
+
+
 def list_decisions(call: Call) -> Struct:
     """List decisions, oldest first."""
     gate, limit, cursor = _gate(call), _limit(call), call.query.get("cursor")
@@ -60,7 +81,13 @@ def list_decisions(call: Call) -> Struct:
         if not _reaches(call, gate.get(cursor)):
             raise ItemNotFound(f"no decision {cursor!r}")
         after = gate.number_of(cursor)
-    page = gate.decisions(after=after, limit=limit, namespace=call.principal.prefix)
+    page = gate.decisions(
+        after=after,
+        limit=limit,
+        namespace=call.principal.prefix,
+        session=call.query.get("session"),
+        verdict=call.query.get("verdict"),
+    )
     return wire.DecisionsOut(
         decisions=[decision_out(decision) for _, decision in page],
         cursor=page[-1][1].id if len(page) == limit else None,
@@ -195,13 +222,22 @@ GUARD_ROUTES = (
         writes=True,
     ),
     Route(
+        method="POST",
+        path="/v1/guard/rank",
+        handler=rank,
+        gives=wire.RankedOut,
+        level=Level.READ,
+        summary="Rank alternatives",
+        takes=wire.RankIn,
+    ),
+    Route(
         method="GET",
         path="/v1/guard/decisions",
         handler=list_decisions,
         gives=wire.DecisionsOut,
         level=Level.READ,
         summary="List decisions",
-        query=_CURSOR,
+        query=_LISTED,
     ),
     Route(
         method="GET",

@@ -11,7 +11,8 @@ import uvicorn
 
 from amv.config import ServerSettings, Settings
 from amv.errors import ConfigError
-from amv.gate import Guard, load_calibration, load_policy
+from amv.gate import Guard
+from amv.loading import load_calibration, load_policy
 from amv.server.access import Gatekeeper, pepper_beside
 from amv.server.app import Gateway
 from amv.server.tracing import traced

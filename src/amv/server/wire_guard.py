@@ -19,6 +19,21 @@ class DecideIn(Body):
     approval_id: str | None = None
 
 
+class AlternativeIn(Body):
+    """One of several actions that could be done instead of each other."""
+
+    tool: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+class RankIn(Body):
+    """Actions to be ranked by what they are expected to lose."""
+
+    alternatives: list[AlternativeIn]
+    namespace: NamespaceIn | UnsetType = UNSET
+    session: str = ""
+
+
 class EvidenceIn(Body):
     """What a verifier of the caller's own read; *not_found* if there is no such thing."""
 
@@ -90,6 +105,16 @@ class PermitOut(Result):
     expires_at: datetime
 
 
+class SuggestionOut(Result):
+    """A claim that an argument nobody checks may have come from; it weighs nothing."""
+
+    argument: str
+    claim: str
+    is_required: bool
+    match: str
+    item_id: str
+
+
 class DecisionOut(Result):
     """What the gate answers about an action."""
 
@@ -112,6 +137,8 @@ class DecisionOut(Result):
     values: dict[str, Any]
     approval_id: str
     checks: list[CheckedOut]
+    suggestions: list[SuggestionOut]
+    arguments: dict[str, Any]
 
 
 class DecisionsOut(Result):
@@ -119,6 +146,12 @@ class DecisionsOut(Result):
 
     decisions: list[DecisionOut]
     cursor: str | None
+
+
+class RankedOut(Result):
+    """What would be decided about each of several actions, the best first."""
+
+    decisions: list[DecisionOut]
 
 
 class LedgerOut(Result):

@@ -19,6 +19,7 @@ from amv.guard.ports import (
     GuardWriter,
     LedgerRow,
     RecordRow,
+    SpentRow,
     State,
     TextRow,
 )
@@ -66,6 +67,7 @@ WRITES: dict[str, Callable[[GuardWriter], None]] = {
     "put_replaced": lambda tx: tx.put_replaced("old permit", "digest"),
     "put_text": lambda tx: tx.put_text(text_row("d2")),
     "put_approval": lambda tx: tx.put_approval(approval_row(state="used")),
+    "put_spent": lambda tx: tx.put_spent(SpentRow("purse", "k", 7.0, 1.25)),
 }
 """A call of each method of `GuardWriter` that changes a populated store."""
 
@@ -93,6 +95,7 @@ def overview(reader: GuardReader) -> tuple[object, ...]:
         reader.text("d1"),
         reader.text("d2"),
         reader.approvals(),
+        reader.spent("purse", since_s=0.0, now_s=2.0, but=""),
     )
 
 
@@ -263,6 +266,38 @@ class GuardStoreContract:
 
         with store.read() as reader:
             assert reader.approvals("pending") == [rows[1]]
+
+    def test_what_was_taken_of_a_purse_counts_while_its_grant_stands(
+        self, store: GuardStore
+    ) -> None:
+        """What surely came to nothing is given back, and nothing else."""
+        states = {state.value: ledger_row(state.value, state=state) for state in State}
+        over = ledger_row("over", state=State.APPROVED, expires_s=10.0)
+
+        def work(tx: GuardWriter) -> None:
+            each(tx.put_ledger, [*states.values(), over])
+            for number, key in enumerate([*states, "over"]):
+                tx.put_spent(SpentRow("p", key, 2.0**number, 1.0))
+            tx.put_spent(SpentRow("p", State.UNKNOWN, 100.5, 5.0))
+            tx.put_spent(SpentRow("q", State.UNKNOWN, 9.0, 5.0))
+
+        store.write(work)
+
+        def spent(purse: str = "p", **how: object) -> list[float]:
+            asked = {"since_s": 0.0, "now_s": 10.0, "but": "", **how}
+            with store.read() as reader:
+                return sorted(reader.spent(purse, **asked))  # type: ignore[arg-type]
+
+        # A permit that has expired, and what FAILED, are given back; a key counts once.
+        standing = [1.0, 2.0, 4.0, 8.0, 100.5]
+        assert list(State).index(State.FAILED) == 4
+        assert spent() == standing
+        assert spent(now_s=9.75) == sorted([*standing, 64.0])
+        assert spent(now_s=60.5) == standing[1:]
+        assert spent(since_s=1.0) == [100.5]
+        assert spent(but="SUCCEEDED") == [1.0, 2.0, 4.0, 100.5]
+        assert spent("q") == [9.0]
+        assert spent("none") == []
 
     @pytest.mark.parametrize("name", WRITES)
     @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

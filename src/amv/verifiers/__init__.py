@@ -25,7 +25,7 @@ from amv.guard.actions import canonical
 from amv.guard.policy import VerifierRule
 from amv.guard.ports import Finding
 from amv.verifiers.independence import NOT_INDEPENDENT, follow_threads
-from amv.verifiers.reading import Unreadable, called, fetched, read_at
+from amv.verifiers.reading import Unreadable, called, fetched, read_at, taken_by
 from amv.verifiers.workers import Workers
 
 RUNNING_MAX = 64
@@ -132,7 +132,7 @@ class Verifiers:
             if rule.url is not None:
                 reply = fetched(rule.url, arguments, rule.timeout_s)
             elif function is not None:
-                reply = called(function, arguments)
+                reply = called(function, arguments if rule.args else taken_by(function, arguments))
             else:
                 why = f"nothing is registered as {rule.tool or name!r}"
                 return Finding(None, why, "not_asked")

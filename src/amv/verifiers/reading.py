@@ -43,6 +43,29 @@ def called(function: Callable[..., Any], arguments: Mapping[str, Any]) -> object
     return reply
 
 
+def taken_by(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return those arguments of an action that a function takes, by name.
+
+    Raises Unreadable if it takes arguments, and none of these: what it would
+    tell is not about the action.
+    """
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        # Some functions written in C do not say what they take.
+        return arguments
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return arguments
+    taken = {name: value for name, value in arguments.items() if name in parameters}
+    if parameters and not taken:
+        known, there = ", ".join(parameters), ", ".join(arguments) or "none"
+        raise Unreadable(
+            f"the verifier takes {known}, the action has {there}: name what it gets in `args`",
+            "not_asked",
+        )
+    return taken
+
+
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A check asks the address the policy names, and no other."""
 

@@ -12,6 +12,7 @@ from amv.guard.ports import (
     GuardWriter,
     LedgerRow,
     RecordRow,
+    SpentRow,
     State,
     TextRow,
 )
@@ -30,12 +31,14 @@ class _Tables:
         self.words: dict[str, TextRow] = {}
         self.requests: dict[str, ApprovalRow] = {}
         self.replaced: dict[str, str] = {}
+        self.purses: dict[tuple[str, str], SpentRow] = {}
 
     def copy(self) -> "_Tables":
         tables = _Tables()
         tables.log, tables.rows = list(self.log), dict(self.rows)
         tables.words, tables.requests = dict(self.words), dict(self.requests)
         tables.replaced = dict(self.replaced)
+        tables.purses = dict(self.purses)
         return tables
 
 
@@ -107,6 +110,17 @@ class _Writer:
         found = [row for row in self._tables.requests.values() if state in (None, row.state)]
         return sorted(found, key=lambda row: (row.created_s, row.approval_id))
 
+    def spent(self, purse: str, *, since_s: float, now_s: float, but: str) -> list[float]:
+        found = []
+        for row in self._tables.purses.values():
+            if row.purse != purse or row.key == but or not row.at_s > since_s:
+                continue
+            granted = self._tables.rows[row.key]
+            is_over = granted.state is State.APPROVED and granted.expires_s <= now_s
+            if granted.state is not State.FAILED and not is_over:
+                found.append(row.amount)
+        return found
+
     def append(self, row: RecordRow) -> None:
         if row.number != len(self._tables.log) + 1:
             raise StoreError(
@@ -134,6 +148,9 @@ class _Writer:
 
     def put_approval(self, row: ApprovalRow) -> None:
         self._tables.requests[row.approval_id] = row
+
+    def put_spent(self, row: SpentRow) -> None:
+        self._tables.purses[row.purse, row.key] = row
 
 
 class MemoryGuardStore:

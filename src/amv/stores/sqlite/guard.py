@@ -12,6 +12,7 @@ from amv.guard.ports import (
     GuardWriter,
     LedgerRow,
     RecordRow,
+    SpentRow,
     State,
     TextRow,
 )
@@ -33,6 +34,10 @@ _LEDGER = """SELECT key, digest, state, permit_hash, expires_s, decision_id, cha
     FROM guard_ledger"""
 _APPROVALS = """SELECT approval_id, decision_id, digest, state, created_s, expires_s, decided_by
     FROM guard_approval"""
+
+_SPENT = """SELECT s.amount FROM guard_spent s JOIN guard_ledger l ON l.key = s.key
+    WHERE s.purse = ? AND s.at_s > ? AND s.key != ? AND l.state != 'FAILED'
+    AND NOT (l.state = 'APPROVED' AND l.expires_s <= ?)"""
 
 # What was forgotten while the decision was made would not be forgotten again.
 _DROP_FORGOTTEN = """DELETE FROM guard_text WHERE decision_id = ? AND EXISTS (
@@ -134,6 +139,10 @@ class SqliteGuardReader:
             found = self._execute(f"{_APPROVALS} WHERE state = ? {order}", (state,))
         return decoded(lambda columns: ApprovalRow(*columns), found, "a request for approval")
 
+    def spent(self, purse: str, *, since_s: float, now_s: float, but: str) -> list[float]:
+        found = self._execute(_SPENT, (purse, since_s, but, now_s))
+        return [amount for (amount,) in found]
+
 
 class SqliteGuardWriter(SqliteGuardReader):
     """A transaction; each method is described in `ports.GuardWriter`."""
@@ -169,6 +178,9 @@ class SqliteGuardWriter(SqliteGuardReader):
         self._execute(
             "INSERT OR REPLACE INTO guard_approval VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(row)
         )
+
+    def put_spent(self, row: SpentRow) -> None:
+        self._execute("INSERT OR REPLACE INTO guard_spent VALUES (?, ?, ?, ?)", tuple(row))
 
 
 class SqliteGuardStore:
