@@ -13,7 +13,7 @@ import amv
 from amv.stores.memory import MemoryStore
 from amv.stores.memory.guard import MemoryGuardStore
 from amv.stores.sqlite import SqliteStore
-from amv.stores.sqlite.guard import OPENED, SqliteGuardStore
+from amv.stores.sqlite.guard import APPROVALS_OF, APPROVALS_WITHIN, OPENED, SqliteGuardStore
 from amv.stores.sqlite.migrate import migrations
 from amv.testing.guard_contract import Both, ForgettingContract, ledger_row, populate
 from tests.guard.gates import OWNER, cancel, opened, policy_of, remember
@@ -259,12 +259,30 @@ def test_words_about_what_was_never_remembered_go_with_their_namespace(
     guard.close()
 
 
-def test_the_decisions_of_one_namespace_are_found_by_an_index(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("statement", "params", "indexes"),
+    [
+        (
+            OPENED,
+            ("a", "b", "c", 0, 9),
+            ["guard_text_by_namespace", "guard_record_by_decision"],
+        ),
+        (
+            APPROVALS_WITHIN,
+            ("a", "b", "c", None),
+            ["guard_text_by_namespace", "guard_approval_by_decision"],
+        ),
+        (APPROVALS_OF, ("digest", "pending"), ["guard_approval_by_digest"]),
+    ],
+)
+def test_what_is_of_one_namespace_or_action_is_found_by_an_index(
+    path: Path, statement: str, params: tuple[object, ...], indexes: list[str]
+) -> None:
     """Not by going through those of all others."""
     with closing(SqliteStore.open(path)) as store, store.read() as reader:
-        plan = reader.execute(f"EXPLAIN QUERY PLAN {OPENED}", ("a", "b", "c", 0, 9))  # type: ignore[attr-defined]
+        plan = reader.execute(f"EXPLAIN QUERY PLAN {statement}", params)  # type: ignore[attr-defined]
         steps = [step for *_, step in plan]
 
-    assert any("guard_text_by_namespace" in step for step in steps)
-    assert any("guard_record_by_decision" in step for step in steps)
+    for index in indexes:
+        assert any(index in step for step in steps)
     assert not [step for step in steps if "SCAN" in step]

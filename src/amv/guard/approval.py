@@ -18,10 +18,15 @@ class Approvals:
     def __init__(self, store: GuardStore) -> None:
         self._store = store
 
-    def list(self, state: str | None = None) -> list[ApprovalRow]:
-        """Return requests, oldest first; of one state, if it is named."""
+    def list(
+        self, state: str | None = None, *, namespace: tuple[str, ...] = ()
+    ) -> list[ApprovalRow]:
+        """Return requests, oldest first; of one state, if it is named.
+
+        Only those for actions whose namespace begins with *namespace*.
+        """
         with self._store.read() as reader:
-            return reader.approvals(state)
+            return reader.approvals(state, namespace=namespace)
 
     def get(self, approval_id: str) -> ApprovalRow:
         """Return a request; raises ItemNotFound."""
@@ -31,7 +36,7 @@ class Approvals:
     def standing(self, digest: str, now_s: float) -> str | None:
         """Return the approval that lets an action go ahead, if a person has given one."""
         with self._store.read() as reader:
-            rows = reader.approvals(APPROVED)
+            rows = reader.approvals_of(digest, APPROVED)
         return next((row.approval_id for row in rows if not refusal(row, digest, now_s)), None)
 
     def decide(self, approval_id: str, *, approve: bool, by: str, now_s: float) -> ApprovalRow:

@@ -197,8 +197,17 @@ class GuardReader(Protocol):
     def approval(self, approval_id: str) -> ApprovalRow | None:
         """Return a request to a person."""
 
-    def approvals(self, state: str | None = None) -> list[ApprovalRow]:
-        """Return requests, oldest first."""
+    def approvals(
+        self, state: str | None = None, *, namespace: tuple[str, ...] = ()
+    ) -> list[ApprovalRow]:
+        """Return requests, oldest first, of one state if it is named.
+
+        With a namespace, only those whose decision is in it or below, and whose
+        words are still there.
+        """
+
+    def approvals_of(self, digest: str, state: str) -> list[ApprovalRow]:
+        """Return the requests for one action that are in a state, oldest first."""
 
     def spent(self, purse: str, *, since_s: float, now_s: float, but: str) -> list[float]:
         """Return what keys other than *but* have taken of a purse after a moment.

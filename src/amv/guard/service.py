@@ -399,9 +399,9 @@ class GuardService(Executions, History):
         return replace(decision, permit=permit)
 
     def _ask_person(self, tx: GuardWriter, state: Deciding, rule: ActionRule, now_s: float) -> str:
-        for row in tx.approvals(approval.PENDING):
+        for row in tx.approvals_of(state.opened.digest, approval.PENDING):
             # An agent that tries again does not ask again.
-            if row.digest == state.opened.digest and now_s < row.expires_s:
+            if now_s < row.expires_s:
                 return row.approval_id
         approval_id = self._new_id()
         tx.put_approval(

@@ -156,10 +156,8 @@ def list_approvals(call: Call) -> Struct:
     if state is not None and state not in approval.STATES:
         known = ", ".join(approval.STATES)
         raise InvalidInput(f"state must be one of {known}, got {state[:40]!r}")
-    rows = gate.approvals.list(state)
-    return wire.ApprovalsOut(
-        approvals=[approval_out(row) for row in rows if _reaches(call, gate.get(row.decision_id))]
-    )
+    rows = gate.approvals.list(state, namespace=call.principal.prefix)
+    return wire.ApprovalsOut(approvals=list(map(approval_out, rows)))
 
 
 def approve(call: Call) -> Struct:

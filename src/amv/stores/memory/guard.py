@@ -70,13 +70,17 @@ class _Writer:
         return found[:limit]
 
     def opened(self, namespace: tuple[str, ...], *, after: int, limit: int) -> list[RecordRow]:
-        own = {
+        own = self._within(namespace)
+        rows = self.records(after=after, kind="opened")
+        return [row for row in rows if row.decision_id in own][:limit]
+
+    def _within(self, namespace: tuple[str, ...]) -> set[str]:
+        """Return the decisions whose words are still there and say this namespace, or one below."""
+        return {
             decision_id
             for decision_id, row in self._tables.words.items()
             if row.namespace[: len(namespace)] == namespace
         }
-        rows = self.records(after=after, kind="opened")
-        return [row for row in rows if row.decision_id in own][:limit]
 
     def ledger(self, key: str) -> LedgerRow | None:
         return self._tables.rows.get(key)
@@ -106,9 +110,19 @@ class _Writer:
     def approval(self, approval_id: str) -> ApprovalRow | None:
         return self._tables.requests.get(approval_id)
 
-    def approvals(self, state: str | None = None) -> list[ApprovalRow]:
-        found = [row for row in self._tables.requests.values() if state in (None, row.state)]
+    def approvals(
+        self, state: str | None = None, *, namespace: tuple[str, ...] = ()
+    ) -> list[ApprovalRow]:
+        own = self._within(namespace)
+        found = [
+            row
+            for row in self._tables.requests.values()
+            if state in (None, row.state) and (not namespace or row.decision_id in own)
+        ]
         return sorted(found, key=lambda row: (row.created_s, row.approval_id))
+
+    def approvals_of(self, digest: str, state: str) -> list[ApprovalRow]:
+        return [row for row in self.approvals(state) if row.digest == digest]
 
     def spent(self, purse: str, *, since_s: float, now_s: float, but: str) -> list[float]:
         found = []

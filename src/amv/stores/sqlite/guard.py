@@ -32,8 +32,13 @@ OPENED = """SELECT r.number, r.decision_id, r.kind, r.before, r.hash, r.body
     ORDER BY r.number LIMIT ?"""
 _LEDGER = """SELECT key, digest, state, permit_hash, expires_s, decision_id, changed_s, approval_id
     FROM guard_ledger"""
-_APPROVALS = """SELECT approval_id, decision_id, digest, state, created_s, expires_s, decided_by
-    FROM guard_approval"""
+_APPROVALS = """SELECT a.approval_id, a.decision_id, a.digest, a.state, a.created_s, a.expires_s,
+    a.decided_by FROM guard_approval a"""
+_IN_ORDER = "ORDER BY a.created_s, a.approval_id"
+APPROVALS_OF = f"{_APPROVALS} WHERE a.digest = ? AND a.state = ? {_IN_ORDER}"
+APPROVALS_WITHIN = f"""{_APPROVALS} JOIN guard_text t ON t.decision_id = a.decision_id
+    WHERE (t.namespace = ? OR t.namespace >= ? AND t.namespace < ?)
+        AND a.state = coalesce(?, a.state) {_IN_ORDER}"""
 
 _SPENT = """SELECT s.amount FROM guard_spent s JOIN guard_ledger l ON l.key = s.key
     WHERE s.purse = ? AND s.at_s > ? AND s.key != ? AND l.state != 'FAILED'
@@ -49,6 +54,13 @@ _DROP_FORGOTTEN = """DELETE FROM guard_text WHERE decision_id = ? AND EXISTS (
 def _ledger_of(columns: tuple[Any, ...]) -> LedgerRow:
     key, digest, state, *rest = columns
     return LedgerRow(key, digest, State(state), *rest)
+
+
+def _within(namespace: tuple[str, ...]) -> tuple[str, str, str]:
+    """Return a namespace's name, and between which names all below it lie."""
+    name = namespace_text(namespace)
+    # Names are JSON: one below goes on with a comma where this one ends.
+    return name, name[:-1] + ",", name[:-1] + "-"
 
 
 class SqliteGuardReader:
@@ -79,10 +91,7 @@ class SqliteGuardReader:
         return decoded(lambda columns: RecordRow(*columns), found, "a record of the gate")
 
     def opened(self, namespace: tuple[str, ...], *, after: int, limit: int) -> list[RecordRow]:
-        name = namespace_text(namespace)
-        # Names are JSON: one below goes on with a comma where this one ends.
-        below = name[:-1] + ","
-        found = self._execute(OPENED, (name, below, name[:-1] + "-", after, limit))
+        found = self._execute(OPENED, (*_within(namespace), after, limit))
         return decoded(lambda columns: RecordRow(*columns), found, "a record of the gate")
 
     def ledger(self, key: str) -> LedgerRow | None:
@@ -128,15 +137,23 @@ class SqliteGuardReader:
         )
 
     def approval(self, approval_id: str) -> ApprovalRow | None:
-        found = self._execute(f"{_APPROVALS} WHERE approval_id = ?", (approval_id,)).fetchone()
+        found = self._execute(f"{_APPROVALS} WHERE a.approval_id = ?", (approval_id,)).fetchone()
         return None if found is None else ApprovalRow(*found)
 
-    def approvals(self, state: str | None = None) -> list[ApprovalRow]:
-        order = "ORDER BY created_s, approval_id"
+    def approvals(
+        self, state: str | None = None, *, namespace: tuple[str, ...] = ()
+    ) -> list[ApprovalRow]:
+        if namespace:
+            return self._approvals(APPROVALS_WITHIN, *_within(namespace), state)
         if state is None:
-            found = self._execute(f"{_APPROVALS} {order}")
-        else:
-            found = self._execute(f"{_APPROVALS} WHERE state = ? {order}", (state,))
+            return self._approvals(f"{_APPROVALS} {_IN_ORDER}")
+        return self._approvals(f"{_APPROVALS} WHERE a.state = ? {_IN_ORDER}", state)
+
+    def approvals_of(self, digest: str, state: str) -> list[ApprovalRow]:
+        return self._approvals(APPROVALS_OF, digest, state)
+
+    def _approvals(self, statement: str, *params: object) -> list[ApprovalRow]:
+        found = self._execute(statement, params)
         return decoded(lambda columns: ApprovalRow(*columns), found, "a request for approval")
 
     def spent(self, purse: str, *, since_s: float, now_s: float, but: str) -> list[float]:
