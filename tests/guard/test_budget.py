@@ -170,6 +170,15 @@ def test_tenths_add_up_to_one() -> None:
     assert codes == ["judged"] * 10 + ["over_budget"]
 
 
+@pytest.mark.parametrize("least", [1e-9, 3e-86, 5e-324])
+def test_nothing_is_too_little_to_count(least: float) -> None:
+    """Were sums rounded, what is over the limit would be at it."""
+    with opened(policy=policy(200.0)) as guard:
+        codes = [settled(guard, pay(amount)).code for amount in (150.0, least, 50.0)]
+
+    assert codes == ["judged", "judged", "over_budget"]
+
+
 @pytest.mark.parametrize("amount", [-1, -0.01, "90", None, True, [90], {"value": 90}])
 @pytest.mark.parametrize("mode", ["enforce", "shadow"])
 def test_an_amount_that_is_none_is_an_error(amount: object, mode: str) -> None:

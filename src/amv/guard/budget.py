@@ -8,7 +8,7 @@ permit expired and nobody had redeemed it.
 """
 
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -20,6 +20,9 @@ from amv.guard.decision import Words
 from amv.guard.loss import check_price
 from amv.guard.policy import ActionRule, Budget, Policy
 from amv.guard.ports import GuardReader, GuardWriter, SpentRow
+
+DIGITS = 700
+"""Enough for any sum: the largest amount has 309 digits, the smallest ends 324 behind the point."""
 
 
 class Spending(NamedTuple):
@@ -35,8 +38,10 @@ class Spending(NamedTuple):
         amounts = reader.spent(
             row.purse, since_s=row.at_s - budget.window_s, now_s=row.at_s, but=row.key
         )
-        spent, limit = sum(map(_exact, amounts), Decimal(0)), _exact(budget.limit)
-        if spent + _exact(row.amount) <= limit:
+        with localcontext(prec=DIGITS):
+            spent = sum(map(_exact, amounts), Decimal(0))
+            after = spent + _exact(row.amount)
+        if after <= _exact(budget.limit):
             return ""
         return (
             f"it would take {row.amount:.12g} of the budget {self.name!r}, of which "
