@@ -16,6 +16,7 @@ from bench.rivals.protocol import ALL, OWNER
 from bench.store_rows import Row
 
 WIDTH = 180
+FAILED = "failed, see below"
 """Of the tables where there is no terminal that has one."""
 
 AMV, HNSW = "AMV", "faiss HNSW"
@@ -120,7 +121,7 @@ class Group:
         body = [
             [line.search["contender"], line.search["mode"], *line.cells(amv)] for line in self.lines
         ]
-        return body + [[row["contender"], "failed, see below"] for row in self.failed]
+        return body + [[row["contender"], FAILED] for row in self.failed]
 
     def reasons(self) -> list[str]:
         """Return why those that failed did."""
@@ -213,7 +214,13 @@ def show(rows: Sequence[Row], console: Console) -> None:
     for group in groups(rows):
         table = Table(title=group.title)
         for place, heading in enumerate(HEADINGS):
-            table.add_column(heading, justify="left" if place < 2 else "right", overflow="fold")
+            # Figures that come out long fold before the words that say what failed.
+            table.add_column(
+                heading,
+                justify="left" if place < 2 else "right",
+                overflow="fold",
+                min_width=len(FAILED) if place == 1 else None,
+            )
         for cells in group.rows():
             table.add_row(*cells)
         console.print(table)
