@@ -15,7 +15,10 @@ decision counts, and a permit is good once.
 
 import builtins
 from collections.abc import Sequence
+from typing import Any
 from urllib.parse import quote
+
+import msgspec
 
 from amv.checks import several, shown
 from amv.client.sending import Sender
@@ -155,29 +158,24 @@ def _action(action: Action) -> dict[str, object]:
 
 
 def _decision(out: wire.DecisionOut) -> Decision:
-    fields = {name: getattr(out, name) for name in out.__struct_fields__}
+    fields = _fields(out)
     if out.check is not None:
-        check = {name: getattr(out.check, name) for name in out.check.__struct_fields__}
-        fields["check"] = CheckRequest(**{**check, "premises": tuple(out.check.premises)})
+        check = {**_fields(out.check), "premises": tuple(out.check.premises)}
+        fields["check"] = CheckRequest(**check)
     if out.permit is not None:
         fields["permit"] = Permit(
             token=out.permit.token,
             digest=out.permit.digest,
             expires_s=out.permit.expires_at.timestamp(),
         )
-    fields["suggestions"] = tuple(
-        Suggestion(**{name: getattr(one, name) for name in one.__struct_fields__})
-        for one in out.suggestions
-    )
-    fields["premises"] = tuple(
-        PremiseView(**{name: getattr(one, name) for name in one.__struct_fields__})
-        for one in out.premises
-    )
-    fields["checks"] = tuple(
-        CheckView(**{name: getattr(one, name) for name in one.__struct_fields__})
-        for one in out.checks
-    )
+    fields["premises"] = tuple(PremiseView(**_fields(one)) for one in out.premises)
+    fields["checks"] = tuple(CheckView(**_fields(one)) for one in out.checks)
+    fields["suggestions"] = tuple(Suggestion(**_fields(one)) for one in out.suggestions)
     return Decision(**fields)
+
+
+def _fields(out: msgspec.Struct) -> dict[str, Any]:
+    return {name: getattr(out, name) for name in out.__struct_fields__}
 
 
 def _approval(out: wire.ApprovalOut) -> ApprovalRow:
