@@ -32,6 +32,16 @@ def test_a_verifier_that_settles_nothing_is_told() -> None:
     ]
 
 
+def test_leave_to_make_a_check_that_anyone_may_make_is_told() -> None:
+    """Whoever wrote that thinks that without it the gate alone would."""
+    by_url = {**CHEAP, "url": "http://shop.example/{order_id}"}
+
+    assert lint(policy(GOOD, look={**by_url, "by_client": True})) == []
+    assert lint(policy(GOOD, look={**CHEAP, "by_client": True})) == [
+        "verifiers.look.by_client: it has no url, so a client may make it anyway"
+    ]
+
+
 def test_a_claim_that_no_item_carries_is_told() -> None:
     """A slip in an attribute makes every action rest on something unknown."""
     (told,) = lint(policy(GOOD, look=CHEAP), known=lambda attribute: False)

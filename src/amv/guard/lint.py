@@ -48,9 +48,11 @@ def _of_the_whole(policy: Policy) -> Iterable[str]:
         )
     rules = policy.actions.values()
     used = {v for rule in rules for p in rule.rests_on.values() for v in p.verify_with}
-    for name in policy.verifiers:
+    for name, verifier in policy.verifiers.items():
         if name not in used:
             yield f"verifiers.{name}: no premise names it, so it is never asked"
+        if verifier.by_client and verifier.url is None:
+            yield f"verifiers.{name}.by_client: it has no url, so a client may make it anyway"
     spent = {rule.budget.of for rule in rules if rule.budget is not None}
     for name in policy.budgets:
         if name not in spent:
