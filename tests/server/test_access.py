@@ -282,6 +282,10 @@ def test_no_key_is_in_a_file_or_a_log(served: Running, capsys: pytest.CaptureFix
         add_item(http, ["a"])
         assert http.get("/v1/items/none").status_code == 404
         assert served.http(key + "x").get("/v1/namespaces").status_code == 401
+        # A request is logged when its reply has gone out: it may be read before.
+        end_s = time.monotonic() + WAIT_S
+        while len(lines) < 3 and time.monotonic() < end_s:
+            time.sleep(0.01)
     finally:
         root.removeHandler(handler)
         logging.getLogger("amv").setLevel(before)
