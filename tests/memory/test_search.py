@@ -317,11 +317,11 @@ def test_the_short_way_finds_what_the_long_one_does(
     short, general, went = outcomes(world, monkeypatch, vector=vector, k=k, as_of=as_of, cold=cold)
 
     assert_same(short, general)
-    event(f"went the short way: {went}, more than are looked at: {n > max(k + 16, 64, 2 * k)}")
+    event(f"went the short way: {went}, more than are looked at: {n > max(k + 16, 96, 2 * k)}")
 
 
-@pytest.mark.parametrize("k", [1, 10, 64, 256])
-@pytest.mark.parametrize("n", [5, 64, 65, 300, 1500, 1999])
+@pytest.mark.parametrize("k", [1, 10, 96, 256])
+@pytest.mark.parametrize("n", [5, 96, 97, 300, 1500, 1999])
 def test_the_short_way_is_the_one_that_is_gone(
     monkeypatch: pytest.MonkeyPatch, n: int, k: int
 ) -> None:
@@ -338,7 +338,7 @@ def test_the_short_way_is_the_one_that_is_gone(
         assert_same(short, general)
         assert len(short.hits) == min(n, k)
         assert is_within(short, world.settings.budget)
-        pool = min(n, max(k + 16, 64, 2 * k))
+        pool = min(n, max(k + 16, 96, 2 * k))
         hot = min(n, world.settings.budget.hot)
         assert (short.scanned.hot, short.scanned.warm) == (hot, n - hot + pool)
         assert short.scanned.cold == short.scanned.postings == 0
@@ -356,7 +356,7 @@ def test_where_the_short_way_ends_the_long_one_is_gone(
         case "expired":
             add_vectors(world, query[None, :], expires_at=world.clock() + 1.0)
         case "equal":
-            add_vectors(world, np.stack([query] * 65))
+            add_vectors(world, np.stack([query] * 97))
         case "long":
             world.add("one two three")
             query = unit(world.embedder.embed(["one", "two", "three"]).sum(axis=0)[None, :])[0]
@@ -467,10 +467,11 @@ def test_no_similarity_is_rough(store: Store, has_cells: bool, rerank: int, k: i
     assert "HOT" in seen
 
 
-def test_what_can_not_be_looked_at_again_does_not_compete(world: World) -> None:
+def test_what_can_not_be_looked_at_again_does_not_compete(store: Store) -> None:
     """A rough similarity, which may be too high, never puts an item before one seen exactly."""
-    cells = replace(SMALL.cells, probes_warm=60, probes_cold=90)
+    cells = replace(SMALL.cells, target=8, split_above=20, probes_warm=60, probes_cold=90)
     weights = RankWeights(value=0.5)
+    world = World(store, replace(SMALL, cells=cells))
     tight = world.another(replace(SMALL, budget=TIGHT, cells=cells, rerank=0, weights=weights))
     items = add_vectors(world, clustered(29, 400, 3))
     world.use(*(item.id for item in items[::5]), times=3)
@@ -502,8 +503,8 @@ def is_within(result: SearchResult, budget: Budget) -> bool:
 def distinct_counts(world: World, query: Floats, *, k: int, cold: bool | None) -> tuple[int, int]:
     """Say what the warm and the cold part of a vector search should count, by sets of ids.
 
-    Each vector counts once, whichever of its two cells leads to it; cells are taken whole, nearest
-    first, while they fit.  The best match must be poor, and no item have several vectors.
+    Each vector counts once, whichever of its three cells leads to it; cells are taken whole,
+    nearest first, while they fit.  The best match must be poor, and no item have several vectors.
     """
     settings, turned = world.settings, rotate(query)
     budget, cells = settings.budget, settings.cells
@@ -549,7 +550,7 @@ def distinct_counts(world: World, query: Floats, *, k: int, cold: bool | None) -
 @pytest.mark.parametrize("cold", [False, True, None])
 @pytest.mark.parametrize("budget", [Budget(), HALF_TIGHT, CLOSE], ids=["wide", "half", "close"])
 @pytest.mark.parametrize("probes", [(10, 20), (40, 60)])
-def test_a_vector_that_stands_in_two_cells_is_scored_once(
+def test_a_vector_that_stands_in_several_cells_is_scored_once(
     store: Store, cold: bool | None, budget: Budget, probes: tuple[int, int]
 ) -> None:
     """What is counted are the vectors, not their places; also where a search goes on into cold."""
@@ -637,8 +638,8 @@ def test_items_that_wait_for_their_cell_are_scanned_as_far_as_the_budget_goes(
     """Into the share of cold ones; beyond that the result says so."""
     settings = replace(SMALL, budget=TIGHT, cells=CellSettings(from_vectors=10**6))
     world = World(store, settings)
-    # Kept back for a second look are 64.
-    world.fill(3 * 256 - 64)
+    # Kept back for a second look are 96.
+    world.fill(3 * 256 - 96)
     vector = world.embedder.embed(["thing1"])[0]
     for query in ({"query": "thing1"}, {"vector": vector}):
         result = world.memory.search(**query, namespace=ALICE)

@@ -29,9 +29,9 @@ def test_the_defaults_are_those_of_the_design() -> None:
         (lambda: Budget(warm=0), "at least 256"),
         (lambda: Budget(cold=-1), "at least 256"),
         (lambda: Budget(postings=1), "at least 256"),
-        (lambda: CellSettings(target=1), "need 2 <= target < split_above <= 64, got"),
-        (lambda: CellSettings(target=16, split_above=16), "need 2 <= target"),
-        (lambda: CellSettings(split_above=65), "need 2 <= target"),
+        (lambda: CellSettings(target=1), "need 2 <= target < split_above <= 96, got"),
+        (lambda: CellSettings(target=18, split_above=18), "need 2 <= target"),
+        (lambda: CellSettings(split_above=97), "need 2 <= target"),
         (lambda: CellSettings(from_vectors=0), "must be at least 1, got"),
         (lambda: CellSettings(drain_at=0), "must be at least 1"),
         (lambda: CellSettings(probes_warm=0), "must be at least 1"),
@@ -60,7 +60,7 @@ def test_settings_at_their_limits_are_fine() -> None:
     MemorySettings(hot_max=1024, probation_max=512, rerank=0, cache_bytes=0, cold_below=-1.0)
     MemorySettings(hot_max=1, probation_max=0)
     CellSettings(target=2, split_above=3)
-    CellSettings(target=63, split_above=64)
+    CellSettings(target=95, split_above=96)
 
     assert Budget(hot=256, warm=256, cold=256, postings=256).total == 1024
 

@@ -25,7 +25,10 @@ EVERY_VALUE = Not(Compare("n", "eq", 1))
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Return a closed file with two items in each of two namespaces; only the first is indexed."""
+    """Return a closed file with two items in each of two namespaces; only the first is indexed.
+
+    Each of its two vectors is in all three cells.
+    """
     path = tmp_path / "amv.db"
     with closing(SqliteStore.open(path)) as store:
         store.write(_fill)
@@ -43,9 +46,9 @@ def _fill(writer: Writer) -> None:
     writer.add_history(1, HistoryRow(NOW_S, "edited", "before", Claim("s", "a", 0)))
     writer.add_vectors(1, Vectors(IDS, MATRIX))
     writer.stage_vectors(Vectors(IDS, MATRIX))
-    members = Members(IDS, np.arange(8, dtype=np.uint8).reshape(2, 4))
-    cells = [writer.add_cell(1, row, members) for row in MATRIX]
-    writer.place(IDS, np.full((2, 2), cells))
+    members = Members(IDS, np.arange(4, dtype=np.uint8).reshape(2, 2))
+    cells = [writer.add_cell(1, row, members) for row in np.eye(3, 8, dtype=np.float32)]
+    writer.place(IDS, np.full((2, 3), cells))
     writer.add_postings(1, [NewPostings(key, {"word": 1}, 1) for key in KEYS])
 
 
@@ -166,27 +169,35 @@ WIDER = "CAST(data || zeroblob(members) AS BLOB)"
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (f"UPDATE cell_part SET data = {WIDER}", "2 parts of cells whose length is not"),
-        ("UPDATE cell_part SET members = 1", "2 parts of cells whose length is not"),
-        ("UPDATE cell_part SET members = 3", "2 parts of cells whose length is not"),
-        ("DELETE FROM cell_part WHERE id >= 512", "2 vectors that are not in just the cells"),
+        (f"UPDATE cell_part SET data = {WIDER}", "3 parts of cells whose length is not"),
+        ("UPDATE cell_part SET members = 1", "3 parts of cells whose length is not"),
+        ("UPDATE cell_part SET members = 3", "3 parts of cells whose length is not"),
+        ("DELETE FROM cell_part WHERE id / 256 = 1", "2 vectors that are not in just the cells"),
+        ("DELETE FROM cell_part WHERE id / 256 = 2", "2 vectors that are not in just the cells"),
+        ("DELETE FROM cell_part WHERE id / 256 = 3", "2 vectors that are not in just the cells"),
         ("UPDATE placement SET second_id = 0", "2 vectors that are not in just the cells"),
+        ("UPDATE placement SET third_id = 0", "2 vectors that are not in just the cells"),
         ("UPDATE placement SET second_id = 1", "4 vectors that are not in just the cells"),
+        ("UPDATE placement SET third_id = 2", "4 vectors that are not in just the cells"),
+        ("UPDATE placement SET cell_id = 7", "2 vectors placed in cells that are gone"),
         ("UPDATE placement SET second_id = 7", "2 vectors placed in cells that are gone"),
+        ("UPDATE placement SET third_id = 7", "2 vectors placed in cells that are gone"),
+        ("DELETE FROM cell WHERE cell_id = 1", "2 vectors placed in cells that are gone"),
         ("DELETE FROM cell WHERE cell_id = 2", "2 vectors placed in cells that are gone"),
+        ("DELETE FROM cell WHERE cell_id = 3", "2 vectors placed in cells that are gone"),
     ],
 )
 def test_what_cells_hold_is_compared_with_where_vectors_are(
     store: SqliteStore, problem: str
 ) -> None:
-    """Both cells of each, and whether there is a code for each member."""
+    """All cells of each, and whether there is a code for each member."""
     assert any(problem in line for line in store.check())
 
 
 @pytest.mark.parametrize("damage", [f"UPDATE cell_part SET data = {WIDER} WHERE id < 512"])
 def test_a_cell_is_not_extended_by_codes_of_another_width(store: SqliteStore) -> None:
     """Those put together would be cut up at the wrong places."""
-    members = Members(IDS, np.arange(8, dtype=np.uint8).reshape(2, 4))
+    members = Members(IDS, np.arange(4, dtype=np.uint8).reshape(2, 2))
     store.write(lambda writer: writer.extend_cells({1: members}))
 
     with pytest.raises(StoreError, match="several dimensions"), store.read() as reader:

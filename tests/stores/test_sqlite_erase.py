@@ -153,16 +153,16 @@ def test_the_cleaning_of_pages_is_what_makes_it_so(path: Path) -> None:
     assert left
 
 
-def test_a_vector_and_its_code_in_both_cells_are_gone(store: SqliteStore, path: Path) -> None:
+def test_a_vector_and_its_code_in_all_three_cells_are_gone(store: SqliteStore, path: Path) -> None:
     """Vectors can be turned back into text, near enough; so can codes, and ids tell of an item."""
     rng = np.random.default_rng(3)
     count, dimension = 60, 64
     # As bytes, these ids stand nowhere but in cells.
     ids = (np.arange(count, dtype=np.int64) + 0x5A5A5A5A) * PASSAGES_MAX
     matrix = rng.normal(size=(count, dimension)).astype(np.float32)
-    codes = rng.integers(0, 256, (count, dimension // 2), np.uint8)
+    codes = rng.integers(0, 256, (count, dimension // 4), np.uint8)
 
-    def add(writer: Writer) -> tuple[int, int]:
+    def add(writer: Writer) -> tuple[int, int, int]:
         ns_id = writer.create_namespace(("a",), 1.0).ns_id
         writer.add_vectors(ns_id, Vectors(ids, matrix))
         writer.stage_vectors(Vectors(ids, matrix))
@@ -172,8 +172,9 @@ def test_a_vector_and_its_code_in_both_cells_are_gone(store: SqliteStore, path: 
             writer.extend_cells({first: Members(ids[i : i + 1], codes[i : i + 1])})
         for i in range(0, count, 4):
             writer.extend_cells({second: Members(ids[i : i + 4], codes[i : i + 4])})
-        writer.place(ids, np.full((count, 2), (first, second)))
-        return first, second
+        third = writer.add_cell(ns_id, matrix[2], Members(ids, codes))
+        writer.place(ids, np.full((count, 3), (first, second, third)))
+        return first, second, third
 
     cells = store.write(add)
     with store.read() as reader:
@@ -181,8 +182,8 @@ def test_a_vector_and_its_code_in_both_cells_are_gone(store: SqliteStore, path: 
         encoded = [data[8:60] for (data,) in whole]
     assert store.erase()
     before = stored_bytes(path)
-    assert {before.count(code.tobytes()) for code in codes} == {2}
-    assert {before.count(one.tobytes()) for one in ids} == {2}
+    assert {before.count(code.tobytes()) for code in codes} == {3}
+    assert {before.count(one.tobytes()) for one in ids} == {3}
     assert all(data in before for data in encoded)
 
     def remove(writer: Writer) -> None:
@@ -194,8 +195,8 @@ def test_a_vector_and_its_code_in_both_cells_are_gone(store: SqliteStore, path: 
 
     assert store.erase()
     after = stored_bytes(path)
-    assert [after.count(code.tobytes()) for code in codes] == [0, 2] * (count // 2)
-    assert [after.count(one.tobytes()) for one in ids] == [0, 2] * (count // 2)
+    assert [after.count(code.tobytes()) for code in codes] == [0, 3] * (count // 2)
+    assert [after.count(one.tobytes()) for one in ids] == [0, 3] * (count // 2)
     assert [i for i in range(count) if encoded[i] in after] == list(range(1, count, 2))
 
 

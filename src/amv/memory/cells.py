@@ -1,25 +1,28 @@
 """Cells: small groups of similar vectors, so that a search scores a bounded number.
 
 Warm and cold items share one index.  Its unit is the cell, a score of vectors
-near one centroid, kept in the store as codes of four bits a dimension.  In RAM
+near one centroid, kept in the store as codes of two bits a dimension.  In RAM
 are the centroids, in a small approximate graph (HNSW, by usearch), and the
 cells last used.  A search asks the graph for the nearest cells and scores their
 codes until its budget is spent; a cell that outgrows its limit is split by
 spherical k-means (after SPFresh, arXiv 2410.14452, which keeps an inverted file
 balanced in place by splitting).
 
-Each vector is in two cells: the nearest, and one more that is near the query in
-just those cases in which the nearest is not (SOAR, arXiv 2404.00774; `spill`).
-On real text this is what lets a search find the tenth neighbour within its
-budget; see docs/explanation/benchmarks.md.
+Each vector is in three cells: the nearest, and two more that are near the query
+in just those cases in which the nearest is not (SOAR, arXiv 2404.00774, whose
+rule for a second is applied once more; `spill`).  On real text this is what lets
+a search find the tenth neighbour within its budget; see
+docs/explanation/benchmarks.md.
 
 A cell's centroid never changes: a split drops the old cell and adds new ones.
 So a saved graph is brought up to date by comparing ids alone.
 
 All of this happens in a rotated space (`rotate`), in which the components of a
-vector are alike in size, so that four bits serve each equally well.  The ten
-nearest vectors are then among the 26 nearest by code (measured on 100,000
-vectors of three kinds), which the rerank in full precision puts in order.
+vector are alike in size, so that two bits serve each equally well.  All but one
+in a thousand of the ten nearest vectors are then among the 96 nearest by code
+(measured on 100,000 vectors of two kinds), which the rerank in full precision
+puts in order.  Cells are divided by the vectors themselves: by their codes, a
+search would find half a percent less.
 """
 
 from functools import lru_cache
@@ -33,7 +36,7 @@ from usearch.index import Index
 from amv.errors import StoreError
 from amv.memory.ports import Codes, Floats, Ids
 
-CONNECTIVITY = 10
+CONNECTIVITY = 13
 """Neighbours a centroid keeps in the graph; twice as many on its lowest level."""
 
 EXPANSION_ADD = 128
@@ -45,10 +48,21 @@ EXPANSION_SEARCH = 80
 STALE_SHARE = 0.25
 """The graph is made anew when this share of its nodes are cells that were dropped."""
 
+PLACES = 3
+"""In how many cells a vector is, where there are as many."""
+
+KEPT = 0.9387
+"""The cosine of a vector and its code, of many components spread as those of a Gaussian are:
+
+E[x l(x)] / sqrt(E[l(x)^2]) = 1.7658 / sqrt(3.5385), with l(x) of +-1 below and +-3 above 1."""
+
 _LOOK = 16
 _SPILL = 2.0
 _SPILLED = 256
 _LEVELS = 7
+_TWO_BITS = (np.arange(256)[:, None] >> np.array([0, 2, 4, 6])) & 3
+_FOUR_BITS = (((2 * _TWO_BITS - 3) & 15) << np.array([0, 4, 8, 12])).sum(axis=1).astype("<u2")
+"""For each byte of a code its four levels, in two's complement of four bits."""
 _CLIP = 2.7
 _KMEANS_ROUNDS = 6
 _FANOUT = 16
@@ -81,34 +95,38 @@ def rotate(matrix: Floats) -> Floats:
     return rotated
 
 
+def rotate_back(matrix: Floats) -> Floats:
+    """Return vectors, of shape (n, d), of the space of cells as they were before `rotate`."""
+    if not matrix.size:
+        return matrix
+    turned: Floats = matrix @ _rotation(matrix.shape[-1]).T
+    return turned
+
+
 def code_width(dimension: int) -> int:
-    """Return how many bytes a code takes: half of one a component."""
-    return (dimension + 1) // 2
+    """Return how many bytes a code takes: a quarter of one a component."""
+    return (dimension + 3) // 4
 
 
 def quantise(matrix: Floats) -> Codes:
-    """Return codes of rotated vectors of shape (n, d), two components a byte.
+    """Return codes of rotated vectors of shape (n, d), four components a byte.
 
-    A component becomes one of 15 levels, the outermost at 2.7 times the root
-    mean square of its vector; of an odd dimension the last byte is half empty.
+    A component becomes one of four levels, -3, -1, 1 and 3: which side of zero,
+    and whether at least as far from it as the root mean square of its vector.
+    What is left of the last byte is zero and stands for nothing.
     """
     n, dimension = matrix.shape
     spread = np.sqrt(np.mean(np.square(matrix), axis=1, keepdims=True, dtype=np.float32))
-    steps = matrix * (np.float32(_LEVELS / _CLIP) / np.maximum(spread, np.float32(1e-12)))
-    levels = np.zeros((n, 2 * code_width(dimension)), dtype=np.int8)
-    levels[:, :dimension] = np.clip(np.rint(steps), -_LEVELS, _LEVELS)
-    halves = levels.view(np.uint8) & np.uint8(15)
-    codes: Codes = halves[:, 0::2] | (halves[:, 1::2] << np.uint8(4))
+    levels = np.zeros((n, 4 * code_width(dimension)), dtype=np.uint8)
+    levels[:, :dimension] = 2 * (matrix >= 0)
+    levels[:, :dimension] += (matrix >= spread) | ((matrix < 0) & (matrix > -spread))
+    codes: Codes = (
+        levels[:, 0::4]
+        | (levels[:, 1::4] << np.uint8(2))
+        | (levels[:, 2::4] << np.uint8(4))
+        | (levels[:, 3::4] << np.uint8(6))
+    )
     return codes
-
-
-def directions(codes: Codes, dimension: int) -> Floats:
-    """Return the (rotated) unit vectors that codes stand for."""
-    levels = np.empty((len(codes), 2 * codes.shape[1]), dtype=np.int8)
-    # Shifted up and down again, the sign of four bits becomes that of eight.
-    levels[:, 0::2] = (codes << np.uint8(4)).view(np.int8) >> np.int8(4)
-    levels[:, 1::2] = codes.view(np.int8) >> np.int8(4)
-    return unit(levels[:, :dimension].astype(np.float32))
 
 
 def unit(matrix: Floats) -> Floats:
@@ -119,34 +137,56 @@ def unit(matrix: Floats) -> Floats:
 
 
 def code_similarities(query: Floats, codes: Codes) -> Floats:
-    """Return the cosine of a rotated *query*, shape (d,), with each of n codes, roughly."""
+    """Return roughly the cosine of a rotated *query*, shape (d,), with each of n vectors coded.
+
+    The query is finer than the codes: a component of it becomes one of 15 levels,
+    the outermost at 2.7 times their root mean square.  What a vector loses by
+    being coded is made up for, so that these compare with exact cosines.
+    """
     if not len(codes):
         return np.zeros(0, dtype=np.float32)
-    distances = numkong.cdist(quantise(query[None, :]), codes, metric="angular", dtype="int4")
-    return 1.0 - np.asarray(distances, dtype=np.float32).reshape(-1)
+    spread = np.sqrt(np.mean(np.square(query), dtype=np.float32))
+    steps = query * (np.float32(_LEVELS / _CLIP) / np.maximum(spread, np.float32(1e-12)))
+    levels = np.zeros((1, 4 * codes.shape[1]), dtype=np.int8)
+    levels[0, : len(query)] = np.clip(np.rint(steps), -_LEVELS, _LEVELS)
+    halves = levels.view(np.uint8) & np.uint8(15)
+    asked = halves[:, 0::2] | (halves[:, 1::2] << np.uint8(4))
+    unpacked = np.take(_FOUR_BITS, codes)
+    if len(query) % 4:
+        unpacked[:, -1] &= np.uint16((1 << 4 * (len(query) % 4)) - 1)
+    distances = numkong.cdist(asked, unpacked.view(np.uint8), metric="angular", dtype="int4")
+    cosines = 1.0 - np.asarray(distances, dtype=np.float32).reshape(-1)
+    return np.clip(cosines / np.float32(KEPT), -1.0, 1.0)
 
 
 def spill(matrix: Floats, near: Ids, centroids: Floats) -> Ids:
-    """Return a second cell for each of n vectors, as its column in *near*.
+    """Return the cells each of n vectors belongs in, as columns of *near*, its nearest first.
 
-    *near*, of shape (n, k) with k > 1, names rows of *centroids*, each vector's
-    nearest first.  With r = x - c for a vector x and its nearest centroid c, the
-    second is the c' that minimises
+    *near*, of shape (n, k), names rows of *centroids*, each vector's nearest
+    first.  The result has `PLACES` columns, -1 where there is no cell.  With r = x - c
+    for a vector x and a centroid c that it has, each next is the c' that minimises
 
-        |x - c'|^2 + 2 (r . (x - c') / |r|)^2
+        |x - c'|^2 + 2 (r . (x - c') / |r|)^2, the last term added up over all c
 
     A query misses x where r points away from it; what is left over of x at c'
-    should then not point the same way.  Source: SOAR, arXiv 2404.00774.
+    should then not point the same way.  Source: SOAR, arXiv 2404.00774, which has
+    one c' for each x.
     """
+    rows = np.arange(len(matrix))
     gathered = centroids[near]
-    first = gathered[:, 0]
     similarity = np.matmul(gathered, matrix[:, :, None])[:, :, 0]
-    between = np.matmul(gathered, first[:, :, None])[:, :, 0]
-    # Of unit vectors: r.(x - c') = 1 - x.c' - c.x + c.c', and |x - c|^2 = 2 - 2 x.c.
-    along = 1.0 - similarity - similarity[:, :1] + between
-    left_over = np.maximum(2.0 - 2.0 * similarity[:, :1], np.float32(1e-6))
-    loss = 2.0 - 2.0 * similarity + _SPILL * np.square(along) / left_over
-    columns: Ids = np.argmin(loss[:, 1:], axis=1) + 1
+    loss = 2.0 - 2.0 * similarity
+    columns = np.full((len(matrix), PLACES), -1, dtype=np.int64)
+    columns[:, 0] = 0
+    for place in range(1, min(PLACES, near.shape[1])):
+        last = columns[:, place - 1]
+        between = np.matmul(gathered, gathered[rows, last][:, :, None])[:, :, 0]
+        closeness = similarity[rows, last][:, None]
+        # Of unit vectors: r.(x - c') = 1 - x.c' - c.x + c.c', and |x - c|^2 = 2 - 2 x.c.
+        along = 1.0 - similarity - closeness + between
+        loss += _SPILL * np.square(along) / np.maximum(2.0 - 2.0 * closeness, np.float32(1e-6))
+        loss[rows, last] = np.inf
+        columns[:, place] = np.argmin(loss, axis=1)
     return columns
 
 
@@ -295,11 +335,16 @@ class CentroidIndex:
         """Remove cells; ids that are not in the index are passed over."""
         self._live.difference_update(cell_ids.tolist())
 
-    def tidy(self) -> None:
-        """Make the graph anew if too many of its nodes are cells that were dropped."""
+    def tidy(self, share: float = STALE_SHARE) -> bool:
+        """Make the graph anew if more than a *share* of its nodes are cells that were dropped.
+
+        Returns whether it was.
+        """
         nodes = len(self._index)
-        if nodes - len(self._live) > max(16, STALE_SHARE * nodes):
+        is_due = nodes - len(self._live) > max(16, share * nodes)
+        if is_due:
             self._make_anew()
+        return is_due
 
     def _make_anew(self) -> None:
         old, self._index = self._index, self._graph()
@@ -318,11 +363,11 @@ class CentroidIndex:
         return Probe(np.asarray(found, dtype=np.int64), int(matches.computed_distances))
 
     def nearest(self, matrix: Floats) -> Ids:
-        """Return the two cells each of n vectors belongs in, of shape (n, 2); see `spill`.
+        """Return the cells each of n vectors belongs in, of shape (n, `PLACES`); see `spill`.
 
-        The second is 0 where there is no other.  The index must not be empty.
+        The nearest is first; 0 stands where there are no more.  The index must not be empty.
         """
-        found = np.zeros((len(matrix), 2), dtype=np.int64)
+        found = np.zeros((len(matrix), PLACES), dtype=np.int64)
         if not len(matrix):
             return found
         near = self._near(matrix, min(_LOOK, len(self._live)), 2 * _LOOK)
@@ -334,8 +379,9 @@ class CentroidIndex:
             # A few at a time, so that what is gathered fits the processor's cache.
             for start in range(0, len(matrix), _SPILLED):
                 some = slice(start, start + _SPILLED)
-                second = spill(matrix[some], places[some], centroids)
-                found[some, 1] = np.take_along_axis(near[some], second[:, None], axis=1)[:, 0]
+                chosen = spill(matrix[some], places[some], centroids)
+                cell = np.take_along_axis(near[some], np.maximum(chosen, 0), axis=1)
+                found[some] = np.where(chosen < 0, 0, cell)
         return found
 
     def _near(self, matrix: Floats, count: int, look: int) -> Ids:

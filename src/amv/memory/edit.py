@@ -21,6 +21,7 @@ from amv.memory.ports import (
     Ids,
     NamespaceRow,
     NewPostings,
+    Place,
     Vectors,
     Writer,
 )
@@ -248,17 +249,11 @@ class Edit:
         return float((matrix @ centroid).max())
 
     def _leave(self, cell_id: int, ids: Ids) -> None:
-        """Have vectors be in their other cell only; those that have no other are pending again."""
+        """Have vectors be in their other cells only; those that have none are pending again."""
         places = self.tx.placements(ids)
-        others = [
-            place.second_id if place.cell_id == cell_id else place.cell_id
-            for place in places.values()
-        ]
-        self.tx.place(
-            np.asarray(list(places), dtype=np.int64),
-            np.asarray([(other, PENDING) for other in others], dtype=np.int64),
-        )
-        waiting = [i for i, other in zip(places, others, strict=True) if other == PENDING]
+        others = [Place(*(i for i in place if i != cell_id)) for place in places.values()]
+        self.tx.place(np.asarray(list(places), dtype=np.int64), np.asarray(others, dtype=np.int64))
+        waiting = [i for i, place in zip(places, others, strict=True) if place.cell_id == PENDING]
         self.change.vectors_in += waiting
         self.add_to_totals(pending=len(waiting))
 

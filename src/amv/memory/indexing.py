@@ -1,7 +1,7 @@
 """Putting vectors into cells, off the search's path.
 
 New vectors wait outside the cells and are scanned exactly.  When too many
-wait, whoever added the last one puts them away: each joins its two cells, and
+wait, whoever added the last one puts them away: each joins its cells, and
 cells that have grown too large are split.  What takes long, finding the nearest
 cells, happens on a snapshot before the transaction begins; inside it,
 what another process has moved in the meantime is left for the next time.
@@ -14,13 +14,13 @@ import numpy as np
 from amv.memory.cells import (
     CentroidIndex,
     centroid_of,
-    directions,
     divide,
     quantise,
     rotate,
+    rotate_back,
 )
 from amv.memory.edit import Edit
-from amv.memory.hot import View
+from amv.memory.hot import IndexDamaged, View
 from amv.memory.item import Namespace
 from amv.memory.ports import PENDING, Floats, Ids, Members, NamespaceRow, Store, Vectors, Writer
 from amv.memory.settings import CellSettings, MemorySettings
@@ -30,8 +30,14 @@ SNAPSHOT_SHARE = 0.5
 
 Whoever changed some renews it on closing, too."""
 
+TIDIED_SHARE = 0.05
+TIDIED_MAX = 32_768
+"""On closing, an index of up to so many cells keeps at most that share of dropped ones.
+
+Making it anew takes about 60 us a cell."""
+
 SAME = 0.9999
-"""A centroid that is as similar to a code as this was made of that code alone."""
+"""A centroid that is as similar to a vector as this was made of that vector alone."""
 
 DRAIN_MAX = 4096
 """The most vectors put into cells by one transaction."""
@@ -107,7 +113,7 @@ def _place(edit: Edit | None, version: int, waiting: Vectors, spots: Ids | None)
 
 
 def _first_cells(edit: Edit, matrix: Floats) -> Ids:
-    """Make a namespace's first cells; return which two each vector belongs in."""
+    """Make a namespace's first cells; return which of them each vector belongs in."""
     cells = edit.settings.cells
     groups = divide(matrix, target=cells.target, limit=cells.split_above)
     centroids = np.stack([centroid_of(matrix[group], matrix) for group in groups])
@@ -124,14 +130,14 @@ def _first_cells(edit: Edit, matrix: Floats) -> Ids:
 
 
 def _put(edit: Edit, ids: Ids, matrix: Floats, spots: Ids) -> int:
-    """Put each vector into its two cells, and split the cells that have grown too large."""
+    """Put each vector into its cells, and split the cells that have grown too large."""
     sizes = edit.tx.cell_sizes(np.unique(spots[spots > 0]))
     there = np.isin(spots, np.asarray([0, *sizes], dtype=np.int64)).all(axis=1)
     if not there.any():
         return 0
     ids, codes, spots = ids[there], quantise(matrix[there]), spots[there]
     edit.change.placed += ids.tolist()
-    # A vector stands twice in what follows, as row n and as row n + len(ids).
+    # A vector stands in what follows as row n, n + len(ids), and so on, once for each cell.
     cell_ids = spots.T.reshape(-1)
     order = np.argsort(cell_ids, kind="stable")[np.count_nonzero(cell_ids == 0) :]
     starts = np.flatnonzero(np.diff(cell_ids[order], prepend=0))
@@ -144,44 +150,66 @@ def _put(edit: Edit, ids: Ids, matrix: Floats, spots: Ids) -> int:
     staying = {i: more for i, more in groups.items() if i not in full}
     edit.tx.extend_cells(staying)
     edit.change.cells_touched += staying
-    moved, moves = _split(edit, full, matrix.shape[1])
+    moved, moves = _split(edit, full)
     # Of what is placed only now, the moves are taken into account at once.
     order = np.argsort(ids)
     place = np.searchsorted(ids, moved, sorter=order)
     row = order[np.minimum(place, len(ids) - 1)]
     is_new = ids[row] == moved
-    at = (spots[row, 1] == moves[:, 0]).astype(np.int64)
+    at = np.argmax(spots[row] == moves[:, :1], axis=1)
     spots[row[is_new], at[is_new]] = moves[is_new, 1]
     edit.tx.place(ids, spots)
     edit.tx.move_vectors(moved[~is_new], moves[~is_new])
     return len(ids)
 
 
-def _split(edit: Edit, full: Mapping[int, Members], dimension: int) -> tuple[Ids, Ids]:
+def _split(edit: Edit, full: Mapping[int, Members]) -> tuple[Ids, Ids]:
     """Divide cells, with members that join them, among new ones.
 
     Return the ids of all members, and from which cell to which each moves, of
-    shape (n, 2); each stays in its other cell.
+    shape (n, 2); each stays in its other cells.
     """
     cells = edit.settings.cells
     cell_ids = np.asarray(sorted(full), dtype=np.int64)
-    held, centroids = edit.tx.members(cell_ids), edit.tx.centroids(cell_ids)
-    moved, moves = [np.zeros(0, dtype=np.int64)], [np.zeros((0, 2), dtype=np.int64)]
-    for cell_id, centroid in zip(centroids.ids.tolist(), centroids.matrix, strict=True):
+    held, old = edit.tx.members(cell_ids), edit.tx.centroids(cell_ids)
+    new: list[Members] = []
+    left: list[int] = []
+    centroids: list[Floats] = []
+    # Angles are the same before a rotation, which takes long but for many at once.
+    for cell_id, middle in zip(old.ids.tolist(), rotate_back(old.matrix), strict=True):
         ids = np.concatenate([held[cell_id].ids, full[cell_id].ids])
         codes = np.concatenate([held[cell_id].codes, full[cell_id].codes])
-        matrix = directions(codes, dimension)
-        if (matrix @ centroid > SAME).any():
+        matrix = _vectors(edit.tx, ids)
+        if (matrix @ middle > SAME).any():
             # It began with equal vectors only.  The saved index would keep theirs, also once
             # they are forgotten.
             edit.drop_snapshot()
         edit.drop_cell(cell_id)
         for group in divide(matrix, target=cells.target, limit=cells.split_above):
-            members = Members(ids[group], codes[group])
-            new_id = _add_cell(edit, centroid_of(matrix[group], matrix), members)
-            moved.append(members.ids)
-            moves.append(np.tile(np.asarray([cell_id, new_id]), (len(group), 1)))
-    return np.concatenate(moved), np.concatenate(moves)
+            new.append(Members(ids[group], codes[group]))
+            left.append(cell_id)
+            centroids.append(centroid_of(matrix[group], matrix))
+    if not new:
+        return np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.int64)
+    joined = [
+        _add_cell(edit, centroid, members)
+        for centroid, members in zip(rotate(np.stack(centroids)), new, strict=True)
+    ]
+    sizes = [len(members.ids) for members in new]
+    moves = np.repeat(np.column_stack([left, joined]), sizes, axis=0)
+    return np.concatenate([members.ids for members in new]), moves
+
+
+def _vectors(tx: Writer, ids: Ids) -> Floats:
+    """Return vectors in the order of their ids, of shape (n, d)."""
+    found = tx.vectors(ids)
+    if len(found.ids) != len(ids):
+        raise IndexDamaged(
+            f"{len(ids) - len(found.ids)} members of a cell have no vector; "
+            "`amv doctor --rebuild` makes the index anew"
+        )
+    ordered: Floats = found.matrix[np.searchsorted(found.ids, ids)]
+    return ordered
 
 
 def _add_cell(edit: Edit, centroid: Floats, members: Members) -> int:
@@ -198,18 +226,23 @@ def save_index(
     settings: MemorySettings,
     now_s: float,
     *,
-    share: float = SNAPSHOT_SHARE,
+    is_last: bool = False,
 ) -> bool:
-    """Save the centroid index of a namespace if more than a *share* of its cells has changed.
+    """Save the centroid index of a namespace if enough of its cells have changed since.
 
-    Returns whether it was saved.
+    When the memory closes, as *is_last* says, any change is enough, and an index
+    of not too many cells is first rid of those that were dropped: they make a
+    search longer and let it find less.  Returns whether it was saved.
     """
     with view.lock, store.read() as reader:
         row = reader.namespace(namespace)
-        if row is None or row.cells_changed <= share * row.cells:
+        if row is None or not (is_last or row.cells_changed > SNAPSHOT_SHARE * row.cells):
             return False
         view.follow(reader, row)
         if view.index is None:
+            return False
+        is_anew = is_last and row.cells <= TIDIED_MAX and view.index.tidy(TIDIED_SHARE)
+        if not row.cells_changed and not is_anew:
             return False
         snapshot, changed = view.index.snapshot(), row.cells_changed
 

@@ -64,13 +64,14 @@ class Members(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a vector is: in its nearest cell (or PENDING, or RETIRED), and in a second one.
+    """Where a vector is: in its nearest cell (or PENDING, or RETIRED), and in two more.
 
-    *second_id* is PENDING where there is no second.
+    Of those, PENDING stands where there is none.
     """
 
     cell_id: int
     second_id: int = PENDING
+    third_id: int = PENDING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,10 +352,10 @@ class Writer(Reader, Protocol):
         """Remove vectors and their placements, and what is staged for the same items."""
 
     def place(self, vector_ids: Ids, cell_ids: Ids) -> None:
-        """Note in which two cells each vector is; *cell_ids* has shape (n, 2), see `Place`."""
+        """Note in which cells each vector is; *cell_ids* has shape (n, 3), see `Place`."""
 
     def move_vectors(self, vector_ids: Ids, moves: Ids) -> None:
-        """Note that each vector left one cell for another, and is still in its other.
+        """Note that each vector left one cell for another, and is still in its others.
 
         *moves*, of shape (n, 2), holds the cell it was in and the one it is in now.
         """

@@ -194,7 +194,7 @@ def _cells(scan: _Scan) -> None:
 def _score_cells(scan: _Scan, rotated: Floats, cell_ids: Ids, room: int) -> tuple[Ids, int]:
     """Score whole cells, nearest first, while they fit; return the cells left, and the count.
 
-    A vector that stands in two of the cells is scored once.
+    A vector that stands in several of the cells is scored once.
     """
     chosen = scan.view.members(scan.reader, cell_ids)
     if not chosen:

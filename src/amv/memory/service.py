@@ -474,5 +474,5 @@ class MemoryService(MemoryReading):
                 # It is derived data, which costs the next process some time if it is not there.
                 with suppress(StoreUnavailable, DimensionMismatch, IndexDamaged):
                     indexing.save_index(
-                        self._store, view, name, self._settings, self._clock(), share=0.0
+                        self._store, view, name, self._settings, self._clock(), is_last=True
                     )

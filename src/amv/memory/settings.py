@@ -46,15 +46,15 @@ class CellSettings:
 
     from_vectors: int = 2048
     drain_at: int = 512
-    target: int = 10
-    split_above: int = 30
-    probes_warm: int = 160
-    probes_cold: int = 360
+    target: int = 18
+    split_above: int = 54
+    probes_warm: int = 100
+    probes_cold: int = 220
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not 2 <= self.target < self.split_above <= 64:
-            raise InvalidInput(f"need 2 <= target < split_above <= 64, got {self!r}")
+        if not 2 <= self.target < self.split_above <= 96:
+            raise InvalidInput(f"need 2 <= target < split_above <= 96, got {self!r}")
         if min(self.from_vectors, self.drain_at, self.probes_warm, self.probes_cold) < 1:
             raise InvalidInput(f"counts of vectors and probes must be at least 1, got {self!r}")
 
@@ -75,7 +75,7 @@ class MemorySettings:
     cells: CellSettings = field(default_factory=CellSettings)
     weights: RankWeights = field(default_factory=RankWeights)
     cold_below: float = 0.5
-    rerank: int = 64
+    rerank: int = 96
     k_max: int = 256
     content_bytes_max: int = 1 << 20
     evict: bool = False

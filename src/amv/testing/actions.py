@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from amv.memory.item import Protection
-from amv.memory.ports import PENDING, Change, HistoryRow, NewPostings, Writer
+from amv.memory.ports import Change, HistoryRow, NewPostings, Place, Writer
 from amv.memory.tiers import Tier
 from amv.testing.samples import (
     HALF_LIFE_S,
@@ -16,6 +16,7 @@ from amv.testing.samples import (
     members,
     pairs,
     rich,
+    spots,
     state,
     unit,
     vector_id,
@@ -67,7 +68,7 @@ ACTIONS: Mapping[str, Action] = MappingProxyType(
         "add_vectors": lambda w, s: w.add_vectors(s.ns_id, vectors(vector_id(s.keys[5]))),
         "retire_vectors": lambda w, s: w.retire_vectors(ids(vector_id(s.keys[1]))),
         "drop_vectors": lambda w, s: w.drop_vectors(w.vector_ids(s.keys)),
-        "place": lambda w, s: w.place(ids(vector_id(s.keys[0])), pairs((s.second_id, PENDING))),
+        "place": lambda w, s: w.place(ids(vector_id(s.keys[0])), spots(Place(s.second_id))),
         "move_vectors": _move_vectors,
         "add_cell": lambda w, s: w.add_cell(s.ns_id, unit(5), members(vector_id(s.keys[1]))),
         "extend_cells": lambda w, s: w.extend_cells({s.cell_id: members(vector_id(s.keys[1]))}),

@@ -219,6 +219,7 @@ class IsolationContract:
             tuple(key + 1000 for key in scene.keys),
             scene.cell_id + 1000,
             scene.second_id + 1000,
+            scene.third_id + 1000,
         )
 
         drop(store, scene)

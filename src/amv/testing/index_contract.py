@@ -13,6 +13,7 @@ from amv.testing.samples import (
     pairs,
     plain,
     populated,
+    spots,
     triples,
     unit,
     vector_id,
@@ -116,7 +117,7 @@ class VectorContract:
         waiting = Place(PENDING)
         assert seen() == ([one, two], [one, two], {one: waiting, two: waiting})
         cell_id = store.write(lambda w: w.add_cell(ns_id, unit(0), members(one)))
-        store.write(lambda w: w.place(ids(one), pairs((cell_id, PENDING))))
+        store.write(lambda w: w.place(ids(one), spots(Place(cell_id))))
         assert seen() == ([two], [one, two], {one: Place(cell_id), two: waiting})
         store.write(lambda w: w.remove_members(cell_id, ids(one)))
         store.write(lambda w: w.retire_vectors(ids(one)))
@@ -136,7 +137,7 @@ class VectorContract:
         store.write(lambda w: w.add_vectors(ns_id, vectors(vector_id(key))))
         store.write(lambda w: w.retire_vectors(ids(vector_id(key))))
 
-        store.write(lambda w: w.place(ids(vector_id(key)), pairs((PENDING, PENDING))))
+        store.write(lambda w: w.place(ids(vector_id(key)), spots(Place(PENDING))))
 
         with store.read() as reader:
             assert reader.pending_ids(ns_id).tolist() == [vector_id(key)]
@@ -252,62 +253,73 @@ class CellContract:
             assert reader.cell_sizes(ids(gone, kept)) == {kept: 2}
             assert sorted(reader.members(ids(gone, kept))) == [kept]
 
-    def test_a_vector_is_in_two_cells_and_moves_from_one_at_a_time(self, store: Store) -> None:
-        """As when one of them is split: in the other it stays, nearest or second as it was."""
+    def test_a_vector_is_in_three_cells_and_moves_from_one_at_a_time(self, store: Store) -> None:
+        """As when one of them is split: in the others it stays, each in the place it had."""
         ns_id = new_namespace(store)
-        a, b, c = items(store, ns_id, 3)
-        near, far, away = vector_id(a), vector_id(b), vector_id(c)
-        store.write(lambda w: w.add_vectors(ns_id, vectors(near, far, away)))
-        old, other, new = (new_cell(store, ns_id) for _ in range(3))
-        spots = pairs((old, other), (other, old), (other, PENDING))
-        store.write(lambda w: w.place(ids(near, far, away), spots))
-
-        moves = pairs((old, new), (old, new), (old, new))
-        store.write(lambda w: w.move_vectors(ids(away, far, 999), moves))
-
+        a, b, c, d = items(store, ns_id, 4)
+        near, far, last, away = (vector_id(key) for key in (a, b, c, d))
+        all_ids = ids(near, far, last, away)
+        store.write(lambda w: w.add_vectors(ns_id, vectors(*all_ids.tolist())))
+        old, other, third, new, newest = (new_cell(store, ns_id) for _ in range(5))
+        put = spots(
+            Place(old, other, third), Place(other, old), Place(third, other, old), Place(other)
+        )
+        store.write(lambda w: w.place(all_ids, put))
         with store.read() as reader:
-            assert reader.placements(ids(near, far, away)) == {
-                near: Place(old, other),
-                far: Place(other, new),
+            assert reader.placements(all_ids) == {
+                near: Place(old, other, third),
+                far: Place(other, old),
+                last: Place(third, other, old),
                 away: Place(other),
             }
-        # One that leaves both at once is told of twice.
-        moves = pairs((old, far), (other, new), (other, new))
-        store.write(lambda w: w.move_vectors(ids(near, near, away), moves))
+
+        # One was placed elsewhere meanwhile and one is gone.
+        moves = pairs(*[(old, new)] * 4)
+        store.write(lambda w: w.move_vectors(ids(away, far, last, 999), moves))
+
         with store.read() as reader:
-            assert reader.placements(ids(near, away)) == {near: Place(far, new), away: Place(new)}
+            assert reader.placements(all_ids) == {
+                near: Place(old, other, third),
+                far: Place(other, new),
+                last: Place(third, other, new),
+                away: Place(other),
+            }
+        # One that leaves several at once is told of once for each.
+        moves = pairs((third, newest), (old, new), (other, far), (other, new))
+        store.write(lambda w: w.move_vectors(ids(near, near, near, away), moves))
+        with store.read() as reader:
+            assert reader.placements(ids(near, away)) == {
+                near: Place(new, far, newest),
+                away: Place(new),
+            }
             assert reader.pending_ids(ns_id).tolist() == []
         store.write(lambda w: w.retire_vectors(ids(near)))
         with store.read() as reader:
             assert reader.placements(ids(near)) == {near: Place(RETIRED)}
 
+    @pytest.mark.parametrize("which", ["cell_id", "second_id", "third_id"])
     @pytest.mark.parametrize(
-        "damage",
-        [
-            "no longer in the nearest",
-            "no longer in the second",
-            "in one it is not placed in",
-            "second dropped",
-            "second unknown",
-        ],
+        "damage", ["no longer in it", "in it but not placed there", "dropped", "unknown"]
     )
-    def test_the_check_compares_both_cells_of_a_vector(self, store: Store, damage: str) -> None:
-        """A slip in either would leave a forgotten item's code behind, or lose a neighbour."""
+    def test_the_check_compares_all_cells_of_a_vector(
+        self, store: Store, which: str, damage: str
+    ) -> None:
+        """A slip in any would leave a forgotten item's code behind, or lose a neighbour."""
         scene = populated(store, "alice")
         assert store.check() == []
-        first, cold = vector_id(scene.keys[0]), vector_id(scene.keys[2])
+        first, hot = vector_id(scene.keys[0]), vector_id(scene.keys[1])
+        place = Place(scene.cell_id, scene.second_id, scene.third_id)
+        cell_id = getattr(place, which)
 
         def work(writer: Writer) -> None:
-            if damage == "no longer in the nearest":
-                writer.remove_members(scene.cell_id, ids(first))
-            elif damage == "no longer in the second":
-                writer.remove_members(scene.second_id, ids(first))
-            elif damage == "in one it is not placed in":
-                writer.extend_cells({scene.second_id: members(cold)})
-            elif damage == "second dropped":
-                writer.drop_cell(scene.second_id)
+            if damage == "no longer in it":
+                writer.remove_members(cell_id, ids(first))
+            elif damage == "in it but not placed there":
+                writer.extend_cells({cell_id: members(hot)})
+            elif damage == "dropped":
+                writer.drop_cell(cell_id)
             else:
-                writer.place(ids(first), pairs((scene.cell_id, scene.second_id + 1000)))
+                writer.place(ids(first), spots(place._replace(**{which: cell_id + 1000})))
 
         store.write(work)
 
@@ -346,7 +358,7 @@ class CellContract:
             assert codes_by_id(reader.members(ids(cell_id))[cell_id]) == codes_by_id(members(8192))
 
     def test_a_cell_far_larger_than_usual_is_kept_whole(self, store: Store) -> None:
-        """Cells are split when they outgrow 64; nothing is lost until then."""
+        """Cells are split when they outgrow 96 at most; nothing is lost until then."""
         ns_id = new_namespace(store)
         wanted = members(*range(4096, 4096 + 500))
 
@@ -389,7 +401,7 @@ class CellContract:
         retired = vector_id(scene.keys[3])
         with store.read() as reader:
             assert reader.cell_ids(scene.ns_id).tolist() == []
-            assert reader.members(ids(scene.cell_id, scene.second_id)) == {}
+            assert reader.members(ids(scene.cell_id, scene.second_id, scene.third_id)) == {}
             assert set(reader.placements(np.array(indexed)).values()) == {Place(PENDING)}
             assert reader.cell_snapshot(scene.ns_id) is None
             assert reader.frequencies(scene.ns_id, ["rome", "trip"]) == {}

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from amv.memory import filters
+from amv.memory.cells import code_width
 from amv.memory.item import Claim, Namespace, Protection, Row, State, Status
 from amv.memory.ports import (
     PASSAGES_MAX,
-    PENDING,
     Change,
     Floats,
     HistoryRow,
@@ -24,6 +24,7 @@ from amv.memory.ports import (
     Members,
     NamespaceRow,
     NewPostings,
+    Place,
     Reader,
     Store,
     Vectors,
@@ -94,12 +95,17 @@ def vectors(*vector_ids: int) -> Vectors:
 
 def members(*vector_ids: int) -> Members:
     """Return those vectors as members of a cell; to a store, a code is so many bytes."""
-    parts = vectors(*vector_ids).matrix[:, : DIMENSION // 2]
+    parts = vectors(*vector_ids).matrix[:, : code_width(DIMENSION)]
     return Members(ids(*vector_ids), np.rint(parts * 127 + 128).astype(np.uint8))
 
 
+def spots(*places: Place) -> Ids:
+    """Return the cells of each vector, as `Writer.place` takes them."""
+    return np.array(places, dtype=np.int64).reshape(-1, len(Place._fields))
+
+
 def pairs(*cell_ids: tuple[int, int]) -> Ids:
-    """Return the two cells of each vector, as `Writer.place` takes them."""
+    """Return from which cell to which each vector moves, as `Writer.move_vectors` takes them."""
     return np.array(cell_ids, dtype=np.int64).reshape(-1, 2)
 
 
@@ -187,6 +193,7 @@ class Scene:
     keys: tuple[int, ...]
     cell_id: int
     second_id: int
+    third_id: int
 
 
 ITEM_IDS = ("plain", "hot", "cold", "old", "new", "refuted", "later", "expired")
@@ -207,9 +214,10 @@ def populate(writer: Writer, name: Namespace) -> Scene:
     in_cell = (vector_id(first), vector_id(first, 1), vector_id(cold))
     cell_id = writer.add_cell(namespace.ns_id, unit(1), members(*in_cell))
     second_id = writer.add_cell(namespace.ns_id, unit(2), members(*in_cell[:2]))
-    # One vector has its nearest in each, and one has no second.
-    spots = pairs((cell_id, second_id), (second_id, cell_id), (cell_id, PENDING))
-    writer.place(ids(*in_cell), spots)
+    third_id = writer.add_cell(namespace.ns_id, unit(3), members(in_cell[0]))
+    # One vector is in all three, one has its nearest in the second, and one is in one only.
+    places = Place(cell_id, second_id, third_id), Place(second_id, cell_id), Place(cell_id)
+    writer.place(ids(*in_cell), spots(*places))
     writer.put_cell_snapshot(namespace.ns_id, b"index\x00over centroids")
     postings = [
         NewPostings(key, {"rome": 1 + i, "trip": 1, TERMS[2 + i % 3]: 2}, 2)
@@ -218,7 +226,7 @@ def populate(writer: Writer, name: Namespace) -> Scene:
     writer.add_postings(namespace.ns_id, postings)
     writer.log_change(namespace.ns_id, 1, Change(hot_in=[hot], vectors_in=[vector_id(hot)]))
     writer.put_namespace(totals(namespace))
-    return Scene(name, namespace.ns_id, keys, cell_id, second_id)
+    return Scene(name, namespace.ns_id, keys, cell_id, second_id, third_id)
 
 
 def populated(store: Store, *name: str) -> Scene:
@@ -237,8 +245,8 @@ def totals(namespace: NamespaceRow) -> NamespaceRow:
         pinned=1,
         vectors=5,
         pending=2,
-        cells=2,
-        cells_changed=2,
+        cells=3,
+        cells_changed=3,
         next_due_s=NOW_S + 60.0,
     )
 
@@ -341,7 +349,7 @@ def _vector_picture(reader: Reader, scene: Scene) -> dict[str, object]:
         "snapshot": reader.cell_snapshot(scene.ns_id),
         "members": {i: codes_by_id(one) for i, one in reader.members(cell_ids).items()},
         "sizes": reader.cell_sizes(cell_ids),
-        "own cells": sorted(reader.members(ids(scene.cell_id, scene.second_id))),
+        "own cells": sorted(reader.members(ids(scene.cell_id, scene.second_id, scene.third_id))),
     }
 
 

@@ -88,7 +88,8 @@ _COUNTED = (
     (
         "vectors placed in cells that are gone or another namespace's",
         "SELECT count(*) FROM (SELECT cell_id, ns_id FROM placement"
-        " UNION ALL SELECT second_id, ns_id FROM placement) p LEFT JOIN cell c USING (cell_id)"
+        " UNION ALL SELECT second_id, ns_id FROM placement"
+        " UNION ALL SELECT third_id, ns_id FROM placement) p LEFT JOIN cell c USING (cell_id)"
         " WHERE p.cell_id > 0 AND (c.cell_id IS NULL OR c.ns_id <> p.ns_id)",
     ),
     (
@@ -97,10 +98,10 @@ _COUNTED = (
     ),
     (
         "parts of cells whose length is not that of so many members",
-        # A code has half a byte a component, a centroid two; see `cells.code_width`.
+        # A code has a quarter of a byte a component, a centroid two; see `cells.code_width`.
         "SELECT count(*) FROM cell_part p JOIN cell c"
         f" ON c.cell_id = p.id / {PARTS_MAX}"
-        " WHERE length(p.data) <> p.members * (8 + (length(c.centroid) + 2) / 4)",
+        " WHERE length(p.data) <> p.members * (8 + (length(c.centroid) + 6) / 8)",
     ),
     (
         "chunks of postings whose term is gone",
@@ -250,12 +251,14 @@ def _misplaced(execute: Execute) -> int:
             continue
         held += len(ids)
         (found,) = execute(
-            "SELECT count(*) FROM placement WHERE id IN carray(?1) AND ?2 IN (cell_id, second_id)",
+            "SELECT count(*) FROM placement"
+            " WHERE id IN carray(?1) AND ?2 IN (cell_id, second_id, third_id)",
             (apsw.carray(ids), part_id // PARTS_MAX),
         ).fetchone()
         rightly += int(found)
     (placed,) = execute(
         "SELECT count(*) FILTER (WHERE cell_id > 0) + count(*) FILTER (WHERE second_id > 0)"
+        " + count(*) FILTER (WHERE third_id > 0)"
         " FROM placement"
     ).fetchone()
     return held - rightly + abs(int(placed) - rightly)

@@ -116,7 +116,7 @@ _UNSTAGED = f"""WITH RECURSIVE owner (key) AS (
 _KEYS = "SELECT key_id, mac, namespace, level, created_s, revoked_s FROM api_key"
 _PENDING = "SELECT id FROM placement WHERE ns_id = ? AND min(cell_id, 1) = 0"
 _INDEXED = "SELECT id FROM placement WHERE ns_id = ? AND min(cell_id, 1) >= 0"
-_PLACEMENTS = """SELECT p.id, p.cell_id, p.second_id FROM carray(?) a
+_PLACEMENTS = """SELECT p.id, p.cell_id, p.second_id, p.third_id FROM carray(?) a
     CROSS JOIN placement p ON p.id = a.value"""
 _CENTROIDS = """SELECT c.cell_id, c.centroid FROM carray(?) a
     CROSS JOIN cell c ON c.cell_id = a.value"""
@@ -338,8 +338,8 @@ class SqliteReader:
         """A cell that lost its last member has no part, and is still a cell."""
         missing = np.array([i for i in cell_ids.tolist() if i not in found], dtype=np.int64)
         for cell_id, centroid in self._by_ids(_CENTROIDS, missing):
-            # Two bytes a component of a centroid, half of one in a code.
-            codes = np.empty((0, (len(centroid) + 2) // 4), dtype=np.uint8)
+            # Two bytes a component of a centroid, a quarter of one in a code.
+            codes = np.empty((0, (len(centroid) + 6) // 8), dtype=np.uint8)
             found[cell_id] = Members(_ids([]), codes)
 
     def cell_sizes(self, cell_ids: Ids) -> dict[int, int]:

@@ -107,10 +107,12 @@ _DROP_PARTS = f"""DELETE FROM cell_part
 _ADD_PART = "INSERT INTO cell_part VALUES (?, ?, ?)"
 _REPLACE_PART = "INSERT OR REPLACE INTO cell_part VALUES (?, ?, ?)"
 
-_PLACE = "UPDATE placement SET cell_id = ?, second_id = ? WHERE id = ?"
+_PLACE = "UPDATE placement SET cell_id = ?, second_id = ?, third_id = ? WHERE id = ?"
 _MOVE = """UPDATE placement SET cell_id = iif(cell_id = ?2, ?3, cell_id),
-    second_id = iif(second_id = ?2, ?3, second_id) WHERE id = ?1"""
-_RETIRE = f"UPDATE placement SET cell_id = {RETIRED}, second_id = 0 WHERE id IN carray(?1)"
+    second_id = iif(second_id = ?2, ?3, second_id),
+    third_id = iif(third_id = ?2, ?3, third_id) WHERE id = ?1"""
+_RETIRE = f"""UPDATE placement SET cell_id = {RETIRED}, second_id = 0, third_id = 0
+    WHERE id IN carray(?1)"""
 
 _DROP_CELLS = (
     f"""DELETE FROM cell_part WHERE id IN (
@@ -282,7 +284,7 @@ class SqliteWriter(SqliteReader):
             "INSERT OR REPLACE INTO vector_data VALUES (?, ?)", list(zip(ids, data, strict=True))
         )
         self._executemany(
-            "INSERT OR REPLACE INTO placement VALUES (?, ?, 0, 0)",
+            "INSERT OR REPLACE INTO placement VALUES (?, ?, 0, 0, 0)",
             [(vector_id, ns_id) for vector_id in ids],
         )
 
@@ -377,7 +379,7 @@ class SqliteWriter(SqliteReader):
             " WHERE term_id NOT IN (SELECT term_id FROM term WHERE term_id IS NOT NULL)"
         )
         self._execute(
-            "UPDATE placement SET cell_id = 0, second_id = 0"
+            "UPDATE placement SET cell_id = 0, second_id = 0, third_id = 0"
             " WHERE ns_id = ? AND min(cell_id, 1) = 1",
             (ns_id,),
         )

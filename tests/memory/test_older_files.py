@@ -1,0 +1,189 @@
+"""A file of before vectors stood in three cells: its index is made anew by whoever needs it."""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from amv.memory.ports import RETIRED
+from amv.stores.sqlite import SqliteStore
+from amv.stores.sqlite.migrate import migrations
+from amv.testing import FakeClock
+from tests.memory.worlds import ALICE, BOB, DIMENSION, SMALL, World
+from tests.stores.older import THIRD_CELL, turn_back
+
+WHOLE = replace(SMALL, cells=replace(SMALL.cells, probes_warm=400, probes_cold=400))
+"""Settings under which a search looks at all there is, so that what it finds is exact."""
+
+QUERIES = ("thing1", "kind3 colour2", "thing39 kind4", "nothing of that", "lives in")
+
+Found = list[dict[str, float]]
+
+
+def opened(path: Path) -> World:
+    """Open a file at one and the same moment."""
+    store = SqliteStore.open(path, synchronous="NORMAL")
+    return World(store, WHOLE, clock=FakeClock(1_800_000_000.0))
+
+
+def found(world: World) -> Found:
+    """Return what searches find of each namespace, with similarities: of now and of before."""
+    searches = [
+        world.memory.search(vector=vector, namespace=name, k=256, cold=True, as_of=as_of)
+        for vector in world.embedder.embed(list(QUERIES))
+        for name in (ALICE, BOB)
+        for as_of in (None, world.clock() - 5.0)
+    ]
+    assert all(result.complete for result in searches)
+    return [{hit.item.id: hit.similarity for hit in result.hits} for result in searches]
+
+
+def kept(world: World) -> dict[object, tuple[object, ...]]:
+    """Return what a memory exports, but for what a search itself changes."""
+    lines: list[dict[str, Any]] = list(world.memory.export_items(vectors=True))
+    names = ("namespace", "content", "status", "claim", "vectors")
+    return {line["id"]: tuple(line.get(name) for name in names) for line in lines}
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Found, dict[object, Any]]:
+    """Give a file of before; what searches found in it, and what was in it."""
+    path = tmp_path_factory.mktemp("before") / "amv.db"
+    world = World(SqliteStore.open(path), WHOLE, clock=FakeClock(1_800_000_000.0 - 10.0))
+    items = world.fill(150)
+    world.memory.add_many([{"content": "same", "namespace": ALICE}] * 20)
+    world.memory.add_many([{"content": f"of Bob {i}", "namespace": BOB} for i in range(9)])
+    world.claim("Oslo")
+    world.clock.advance(10.0)
+    world.claim("Rome")
+    world.memory.forget(items[3].id)
+    world.use(items[5].id, times=3)
+    world.memory.sweep()
+    assert world.memory.check() == []
+    assert world.row().hot > 0 < world.row().pending
+    results, items_kept = found(world), kept(world)
+    world.memory.close()
+
+    turn_back(path, THIRD_CELL - 1)
+
+    with closing(apsw.Connection(str(path))) as connection:
+        assert connection.execute("PRAGMA user_version").get == THIRD_CELL - 1
+        placements: list[tuple[Any, ...]] = connection.execute("SELECT * FROM placement").fetchall()
+        assert {len(place) for place in placements} == {4}
+        assert {min(place[2], 1) for place in placements} == {RETIRED, 0, 1}
+        widths = "SELECT DISTINCT length(data) / members - 8 FROM cell_part"
+        assert connection.execute(widths).get == DIMENSION // 2
+        for table in ("cell", "cell_part", "cell_snapshot"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").get > 0
+    return path.read_bytes(), results, items_kept
+
+
+@pytest.fixture
+def path(tmp_path: Path, before: tuple[bytes, Found, object]) -> Path:
+    path = tmp_path / "amv.db"
+    path.write_bytes(before[0])
+    return path
+
+
+def assert_as_before(
+    path: Path, before: tuple[bytes, Found, dict[object, Any]], besides: set[str], gone: set[str]
+) -> None:
+    """Search what is there now, and by a process that comes after; see that nothing is lost."""
+    results, items_kept = before[1:]
+    for _ in range(2):
+        world = opened(path)
+        now = found(world)
+        for then, hits in zip(results, now, strict=True):
+            others = {i: s for i, s in hits.items() if i not in besides}
+            assert others == pytest.approx(
+                {i: s for i, s in then.items() if i not in gone}, abs=1e-6
+            )
+        assert world.memory.check() == []
+        there = kept(world)
+        assert {i: line for i, line in there.items() if i not in besides} == {
+            i: line for i, line in items_kept.items() if i not in gone
+        }
+        assert besides <= set(there)
+        assert world.row().cells > 0
+        world.memory.close()
+    with closing(apsw.Connection(str(path))) as connection:
+        assert connection.execute("PRAGMA user_version").get == len(migrations())
+        assert connection.execute("SELECT count(*) FROM placement WHERE third_id > 0").get > 0
+        widths = "SELECT DISTINCT length(data) / members - 8 FROM cell_part"
+        assert connection.execute(widths).fetchall() == [(DIMENSION // 4,)]
+
+
+def test_opening_leaves_no_cell_of_before_and_retires_nothing_anew(path: Path) -> None:
+    """Codes of before would be read at another width; what is superseded stays in no index."""
+    with closing(apsw.Connection(str(path))) as connection:
+        retired = connection.execute("SELECT id FROM placement WHERE cell_id = -1").fetchall()
+        others = connection.execute("SELECT id FROM placement WHERE cell_id >= 0").fetchall()
+
+    SqliteStore.open(path).close()
+
+    with closing(apsw.Connection(str(path))) as connection:
+        for table in ("cell", "cell_part", "cell_snapshot"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").get == 0
+        waiting = "SELECT id FROM placement WHERE (cell_id, second_id, third_id) = (0, 0, 0)"
+        assert connection.execute(waiting).fetchall() == others
+        gone = "SELECT id FROM placement WHERE (cell_id, second_id, third_id) = (-1, 0, 0)"
+        assert connection.execute(gone).fetchall() == retired != []
+
+
+def test_a_file_of_before_is_searched_as_it_was(
+    path: Path, before: tuple[bytes, Found, dict[object, Any]]
+) -> None:
+    """To the last similarity, with nothing lost, hot, waiting and superseded ones included."""
+    assert_as_before(path, before, set(), set())
+
+
+def adds(world: World, number: int) -> set[str]:
+    new = [{"content": f"new{i}", "namespace": ALICE, "id": f"n{i}"} for i in range(number)]
+    return {item.id for item in world.memory.add_many(new)}
+
+
+def forgets(world: World) -> set[str]:
+    world.memory.forget("i8")
+    return {"i8"}
+
+
+@pytest.mark.parametrize(
+    ("call", "adds_some"),
+    [
+        (lambda world: adds(world, 1), True),
+        (lambda world: adds(world, SMALL.cells.drain_at), True),
+        (lambda world: adds(world, 60), True),
+        (forgets, False),
+        (lambda world: world.memory.sweep() and set(), False),
+        (lambda world: world.memory.flush() or set(), False),
+        (lambda world: world.memory.close() or set(), False),
+    ],
+    ids=["add", "adds", "bulk add", "forget", "sweep", "flush", "close"],
+)
+def test_a_file_of_before_can_be_written_to_first(
+    path: Path,
+    before: tuple[bytes, Found, dict[object, Any]],
+    call: Callable[[World], set[str]],
+    adds_some: bool,
+) -> None:
+    """What is written is kept, and the index is made anew by the next who searches."""
+    world = opened(path)
+    changed = call(world)
+    world.memory.close()
+
+    besides, gone = (changed, set[str]()) if adds_some else (set[str](), changed)
+    assert_as_before(path, before, besides, gone)
+
+
+def test_an_add_that_finds_its_cells_to_be_of_before_makes_them_anew(path: Path) -> None:
+    """It is durable by then, and leaves a whole index behind."""
+    world = opened(path)
+    adds(world, 60)
+
+    assert world.row().cells > 0
+    assert world.memory.check() == []
+    world.memory.close()
