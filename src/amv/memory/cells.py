@@ -156,7 +156,8 @@ def code_similarities(query: Floats, codes: Codes) -> Floats:
         unpacked[:, -1] &= np.uint16((1 << 4 * (len(query) % 4)) - 1)
     distances = numkong.cdist(asked, unpacked.view(np.uint8), metric="angular", dtype="int4")
     cosines = 1.0 - np.asarray(distances, dtype=np.float32).reshape(-1)
-    return np.clip(cosines / np.float32(KEPT), -1.0, 1.0)
+    similarities: Floats = np.clip(cosines / np.float32(KEPT), -1.0, 1.0)
+    return similarities
 
 
 def spill(matrix: Floats, near: Ids, centroids: Floats) -> Ids:
