@@ -1,7 +1,7 @@
 """Cells: small groups of similar vectors, so that a search scores a bounded number.
 
 Warm and cold items share one index.  Its unit is the cell, a score of vectors
-near one centroid, kept in the store as codes of two bits a dimension.  In RAM
+near one centroid, kept in the store as codes of four bits a dimension.  In RAM
 are the centroids, in a small approximate graph (HNSW, by usearch), and the
 cells last used.  A search asks the graph for the nearest cells and scores their
 codes until its budget is spent; a cell that outgrows its limit is split by
@@ -18,11 +18,10 @@ A cell's centroid never changes: a split drops the old cell and adds new ones.
 So a saved graph is brought up to date by comparing ids alone.
 
 All of this happens in a rotated space (`rotate`), in which the components of a
-vector are alike in size, so that two bits serve each equally well.  All but one
-in a thousand of the ten nearest vectors are then among the 96 nearest by code
-(measured on 100,000 vectors of two kinds), which the rerank in full precision
-puts in order.  Cells are divided by the vectors themselves: by their codes, a
-search would find half a percent less.
+vector are alike in size, so that four bits serve each equally well.  The ten
+nearest vectors are then among the 26 nearest by code (measured on 100,000
+vectors of three kinds), which the rerank in full precision puts in order.
+Cells are divided by the vectors themselves.
 """
 
 from functools import lru_cache
@@ -39,6 +38,9 @@ from amv.memory.ports import Codes, Floats, Ids
 CONNECTIVITY = 13
 """Neighbours a centroid keeps in the graph; twice as many on its lowest level."""
 
+DESCENT = 200
+"""Distances set aside for the way down to the lowest level of the graph."""
+
 EXPANSION_ADD = 128
 """How many candidates are looked at to place a centroid in the graph."""
 
@@ -51,18 +53,10 @@ STALE_SHARE = 0.25
 PLACES = 3
 """In how many cells a vector is, where there are as many."""
 
-KEPT = 0.9387
-"""The cosine of a vector and its code, of many components spread as those of a Gaussian are:
-
-E[x l(x)] / sqrt(E[l(x)^2]) = 1.7658 / sqrt(3.5385), with l(x) of +-1 below and +-3 above 1."""
-
 _LOOK = 16
 _SPILL = 2.0
 _SPILLED = 256
 _LEVELS = 7
-_TWO_BITS = (np.arange(256)[:, None] >> np.array([0, 2, 4, 6])) & 3
-_FOUR_BITS = (((2 * _TWO_BITS - 3) & 15) << np.array([0, 4, 8, 12])).sum(axis=1).astype("<u2")
-"""For each byte of a code its four levels, in two's complement of four bits."""
 _CLIP = 2.7
 _KMEANS_ROUNDS = 6
 _FANOUT = 16
@@ -104,28 +98,23 @@ def rotate_back(matrix: Floats) -> Floats:
 
 
 def code_width(dimension: int) -> int:
-    """Return how many bytes a code takes: a quarter of one a component."""
-    return (dimension + 3) // 4
+    """Return how many bytes a code takes: half of one a component."""
+    return (dimension + 1) // 2
 
 
 def quantise(matrix: Floats) -> Codes:
-    """Return codes of rotated vectors of shape (n, d), four components a byte.
+    """Return codes of rotated vectors of shape (n, d), two components a byte.
 
-    A component becomes one of four levels, -3, -1, 1 and 3: which side of zero,
-    and whether at least as far from it as the root mean square of its vector.
-    What is left of the last byte is zero and stands for nothing.
+    A component becomes one of 15 levels, the outermost at 2.7 times the root
+    mean square of its vector; of an odd dimension the last byte is half empty.
     """
     n, dimension = matrix.shape
     spread = np.sqrt(np.mean(np.square(matrix), axis=1, keepdims=True, dtype=np.float32))
-    levels = np.zeros((n, 4 * code_width(dimension)), dtype=np.uint8)
-    levels[:, :dimension] = 2 * (matrix >= 0)
-    levels[:, :dimension] += (matrix >= spread) | ((matrix < 0) & (matrix > -spread))
-    codes: Codes = (
-        levels[:, 0::4]
-        | (levels[:, 1::4] << np.uint8(2))
-        | (levels[:, 2::4] << np.uint8(4))
-        | (levels[:, 3::4] << np.uint8(6))
-    )
+    steps = matrix * (np.float32(_LEVELS / _CLIP) / np.maximum(spread, np.float32(1e-12)))
+    levels = np.zeros((n, 2 * code_width(dimension)), dtype=np.int8)
+    levels[:, :dimension] = np.clip(np.rint(steps), -_LEVELS, _LEVELS)
+    halves = levels.view(np.uint8) & np.uint8(15)
+    codes: Codes = halves[:, 0::2] | (halves[:, 1::2] << np.uint8(4))
     return codes
 
 
@@ -137,27 +126,11 @@ def unit(matrix: Floats) -> Floats:
 
 
 def code_similarities(query: Floats, codes: Codes) -> Floats:
-    """Return roughly the cosine of a rotated *query*, shape (d,), with each of n vectors coded.
-
-    The query is finer than the codes: a component of it becomes one of 15 levels,
-    the outermost at 2.7 times their root mean square.  What a vector loses by
-    being coded is made up for, so that these compare with exact cosines.
-    """
+    """Return the cosine of a rotated *query*, shape (d,), with each of n codes, roughly."""
     if not len(codes):
         return np.zeros(0, dtype=np.float32)
-    spread = np.sqrt(np.mean(np.square(query), dtype=np.float32))
-    steps = query * (np.float32(_LEVELS / _CLIP) / np.maximum(spread, np.float32(1e-12)))
-    levels = np.zeros((1, 4 * codes.shape[1]), dtype=np.int8)
-    levels[0, : len(query)] = np.clip(np.rint(steps), -_LEVELS, _LEVELS)
-    halves = levels.view(np.uint8) & np.uint8(15)
-    asked = halves[:, 0::2] | (halves[:, 1::2] << np.uint8(4))
-    unpacked = np.take(_FOUR_BITS, codes)
-    if len(query) % 4:
-        unpacked[:, -1] &= np.uint16((1 << 4 * (len(query) % 4)) - 1)
-    distances = numkong.cdist(asked, unpacked.view(np.uint8), metric="angular", dtype="int4")
-    cosines = 1.0 - np.asarray(distances, dtype=np.float32).reshape(-1)
-    similarities: Floats = np.clip(cosines / np.float32(KEPT), -1.0, 1.0)
-    return similarities
+    distances = numkong.cdist(quantise(query[None, :]), codes, metric="angular", dtype="int4")
+    return 1.0 - np.asarray(distances, dtype=np.float32).reshape(-1)
 
 
 def spill(matrix: Floats, near: Ids, centroids: Floats) -> Ids:
@@ -354,14 +327,28 @@ class CentroidIndex:
             # One thread: several make another graph each time, and may leave nodes unlinked.
             self._index.add(live, np.asarray(old.get(live, "f32")), threads=1)
 
-    def probe(self, query: Floats, count: int) -> Probe:
-        """Return the *count* cells nearest to *query*, of shape (d,)."""
-        if not self._live:
+    def probe(self, query: Floats, count: int, distances_max: int) -> Probe:
+        """Return up to *count* of the cells nearest to *query*, of shape (d,).
+
+        Fewer where more could take more than *distances_max* distances: each
+        node looked at has at most two times `CONNECTIVITY` neighbours.
+        """
+        count = min(count, len(self._live))
+        if not count:
             return Probe(np.zeros(0, dtype=np.int64), 0)
+        most = max(1, (distances_max - DESCENT) // (2 * CONNECTIVITY))
+        found, distances = self._probed(query, count, most)
+        if 2 * len(found) < min(count, most):
+            # What was dropped lies just here: a topic that was forgotten.
+            self._make_anew()
+            found, distances = self._probed(query, count, most)
+        return Probe(np.asarray(found, dtype=np.int64), distances)
+
+    def _probed(self, query: Floats, count: int, most: int) -> tuple[list[int], int]:
         share = len(self._index) / len(self._live)
-        matches = self._index.search(query, int(count * share) + 1, threads=1)
+        matches = self._index.search(query, min(int(count * share) + 1, most), threads=1)
         found = [i for i in matches.keys.tolist() if i in self._live][:count]
-        return Probe(np.asarray(found, dtype=np.int64), int(matches.computed_distances))
+        return found, int(matches.computed_distances)
 
     def nearest(self, matrix: Floats) -> Ids:
         """Return the cells each of n vectors belongs in, of shape (n, `PLACES`); see `spill`.

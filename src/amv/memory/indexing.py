@@ -119,11 +119,14 @@ def _first_cells(edit: Edit, matrix: Floats) -> Ids:
     centroids = np.stack([centroid_of(matrix[group], matrix) for group in groups])
     index = CentroidIndex(matrix.shape[1])
     index.add(np.arange(1, len(groups) + 1), centroids)
+    nearest = np.unique(index.nearest(matrix)[:, 0])
+    # Of groups of nearly equal vectors one gets them all.  A cell of the others would hold
+    # strangers only, and keep its centroid, nearly equal to those vectors, once they are gone.
+    index.remove(np.setdiff1d(np.arange(1, len(groups) + 1), nearest))
     chosen = index.nearest(matrix)
     nothing = Members(np.zeros(0, dtype=np.int64), quantise(matrix[:0]))
     cell_ids = np.zeros(len(groups) + 1, dtype=np.int64)
-    # Of groups of equal vectors one gets them all; a cell of the others would stay empty.
-    for place in np.unique(chosen[chosen > 0]).tolist():
+    for place in nearest.tolist():
         cell_ids[place] = _add_cell(edit, centroids[place - 1], nothing)
     spots: Ids = cell_ids[chosen]
     return spots

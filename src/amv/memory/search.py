@@ -167,8 +167,9 @@ def _cells(scan: _Scan) -> None:
     cells = scan.settings.cells
     probes = cells.probes_cold if query.cold else cells.probes_warm
     rotated = rotate(query.vector)
-    probe = view.index.probe(rotated, probes)
     room = budget.warm - scan.rerank_reserve - scan.warm
+    spare = budget.cold - scan.cold if query.cold else 0
+    probe = view.index.probe(rotated, probes, room + spare)
     scan.warm += min(probe.distances, room)
     scan.cold += max(0, probe.distances - room)
     room = budget.warm - scan.rerank_reserve - scan.warm
@@ -181,7 +182,7 @@ def _cells(scan: _Scan) -> None:
         room = budget.cold - scan.cold
         affordable = len(probe.cell_ids) * room // max(1, probe.distances)
         if not query.cold and affordable > len(probe.cell_ids):
-            further = view.index.probe(rotated, min(affordable, cells.probes_cold))
+            further = view.index.probe(rotated, min(affordable, cells.probes_cold), room)
             scan.cold += further.distances
             done = set(probe.cell_ids[:scored].tolist())
             rest = np.asarray([i for i in further.cell_ids.tolist() if i not in done], np.int64)

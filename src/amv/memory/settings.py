@@ -46,8 +46,8 @@ class CellSettings:
 
     from_vectors: int = 2048
     drain_at: int = 512
-    target: int = 18
-    split_above: int = 54
+    target: int = 20
+    split_above: int = 60
     probes_warm: int = 100
     probes_cold: int = 220
 
@@ -75,7 +75,7 @@ class MemorySettings:
     cells: CellSettings = field(default_factory=CellSettings)
     weights: RankWeights = field(default_factory=RankWeights)
     cold_below: float = 0.5
-    rerank: int = 96
+    rerank: int = 64
     k_max: int = 256
     content_bytes_max: int = 1 << 20
     evict: bool = False

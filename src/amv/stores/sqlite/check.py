@@ -98,10 +98,10 @@ _COUNTED = (
     ),
     (
         "parts of cells whose length is not that of so many members",
-        # A code has a quarter of a byte a component, a centroid two; see `cells.code_width`.
+        # A code has half a byte a component, a centroid two; see `cells.code_width`.
         "SELECT count(*) FROM cell_part p JOIN cell c"
         f" ON c.cell_id = p.id / {PARTS_MAX}"
-        " WHERE length(p.data) <> p.members * (8 + (length(c.centroid) + 6) / 8)",
+        " WHERE length(p.data) <> p.members * (8 + (length(c.centroid) + 2) / 4)",
     ),
     (
         "chunks of postings whose term is gone",

@@ -338,8 +338,8 @@ class SqliteReader:
         """A cell that lost its last member has no part, and is still a cell."""
         missing = np.array([i for i in cell_ids.tolist() if i not in found], dtype=np.int64)
         for cell_id, centroid in self._by_ids(_CENTROIDS, missing):
-            # Two bytes a component of a centroid, a quarter of one in a code.
-            codes = np.empty((0, (len(centroid) + 6) // 8), dtype=np.uint8)
+            # Two bytes a component of a centroid, half of one in a code.
+            codes = np.empty((0, (len(centroid) + 2) // 4), dtype=np.uint8)
             found[cell_id] = Members(_ids([]), codes)
 
     def cell_sizes(self, cell_ids: Ids) -> dict[int, int]:

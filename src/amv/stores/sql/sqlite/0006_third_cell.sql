@@ -1,4 +1,4 @@
--- A vector is in up to three cells, and their codes have two bits a component.  Cells of
+-- A vector is in up to three cells, which are larger and divided otherwise.  Cells of
 -- before are no more; totals still tell of them, so whoever meets a namespace that had
 -- some finds its index lacking and makes it anew.
 -- third_id: one more cell that the vector is in, or 0.
