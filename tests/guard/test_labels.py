@@ -110,12 +110,14 @@ def test_the_number_of_a_decision_that_is_not_there_is_told(memory: amv.Memory) 
 def test_what_was_forgotten_makes_no_label(memory: amv.Memory) -> None:
     remember(memory)
     guard = guard_of(memory, "pending", "pending")
-    guard.decide(CANCEL)
+    decided = guard.decide(CANCEL).id
     assert len(guard.labels()) == 1
 
     memory.forget_namespace(NS)
 
     assert guard.labels() == []
+    assert guard.log().decisions == 0
+    assert "The words of this decision were forgotten" in guard.explain(decided)
 
 
 # ---------------------------------------------------------------- what somebody tells

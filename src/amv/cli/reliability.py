@@ -79,7 +79,7 @@ def picture(
         ),
         before=drawn[0],
         after=drawn[1],
-        span=next(one for one in _SPANS if one >= most),
+        span=next((one for one in _SPANS if one >= most), 1.0),
         kinds=sorted(halves, key=lambda half: half[1])[:_KINDS_MAX],
     )
 
