@@ -300,6 +300,8 @@ def test_what_is_no_truth_is_refused(amv: Cli, truth: str) -> None:
         ((0.1, 0.1), "What the gate says is about what happens"),
         ((0.1, 0.5), "Memories are wrong more often than the gate says"),
         ((0.5, 0.1), "Memories are wrong less often than the gate says"),
+        # None of a hundred may be chance.
+        ((0.02, 0.0), "What the gate says is about what happens"),
     ],
 )
 def test_the_title_of_the_plot_says_what_it_shows(shares: tuple[float, float], title: str) -> None:
@@ -460,3 +462,10 @@ def test_no_instances_and_bounds_that_are_none_are_errors(amv: Cli) -> None:
     assert amv("guard", "certify", "nowhere.jsonl").code == 1
     assert certify(amv, INSTANCE, options=("--epsilon", "0")).code == 1
     assert certify(amv, INSTANCE, options=("--delta", "1.5")).code == 1
+
+
+def test_marks_whose_texts_would_touch_are_left_out() -> None:
+    marks = [(0.0, 1.0), (0.05, 2.0), (0.5, 3.0), (0.94, 4.0), (1.0, 5.0)]
+
+    assert reliability._apart(marks, 0.1) == [2.0, 3.0, 5.0]
+    assert reliability._apart([], 0.1) == []

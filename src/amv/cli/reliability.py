@@ -13,7 +13,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amv.errors import ConfigError
-from amv.guard.calibration import Bin, Label, reliability
+from amv.guard.calibration import Bin, Label, reliability, wilson
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,15 +59,16 @@ def picture(
         sum(label.weight * label.p for label in labels) / weight for labels in (before, after)
     )
     worth = weight**2 / sum(label.weight**2 for label in before)
-    # Two standard errors of a share: less than that may be chance.
-    slack = 2.0 * (max(was * (1.0 - was), 1e-9) / worth) ** 0.5
-    if abs(was - said) <= slack:
+    low, high = wilson(was, worth)
+    if low <= said <= high:
         title = "What the gate says is about what happens"
     elif was > said:
         title = "Memories are wrong more often than the gate says"
     else:
         title = "Memories are wrong less often than the gate says"
-    bins = min(8, max(3, len(before) // 25))
+    # Enough in each that its share says something.
+    rarer = min(sum(label.is_violated is so for label in before) for so in (True, False))
+    bins = min(8, max(2, min(len(before) // 25, rarer // 4)))
     drawn = [reliability(labels, bins) for labels in (before, after)]
     most = max(max(one.said, one.was) for row in drawn for one in row)
     halves = [(_short(name), half_h(rate)) for name, rate in hazards.items()]
@@ -235,18 +236,22 @@ def _reliability(sheet: _Sheet, shown: Picture) -> None:
                   markeredgewidth=1.6, clip_on=False, zorder=3)  # fmt: skip
     axes.set_xscale("function", functions=(_root, _square))
     axes.set_yscale("function", functions=(_root, _square))
-    # None so near to its neighbour that their numbers touch, and one 0 is enough.
-    ticks = [tick for tick in _TICKS if top / 60 <= tick <= top]
+    # One 0 is enough.
+    ticks = _apart([(_root(tick / top), tick) for tick in _TICKS if 0.0 < tick <= top], 0.085)
     for axis, marks in ((axes.xaxis, [0.0, *ticks]), (axes.yaxis, ticks)):
         axis.set_ticks(marks, [_tick(tick) for tick in marks])
         axis.set_minor_locator(NullLocator())
     axes.set(xlim=(0, top), ylim=(0, top))
     axes.set_xlabel("said to be wrong", labelpad=6)
     axes.set_ylabel("were wrong", labelpad=6)
-    axes.text(0.03, 0.97, "wrong more often than said", transform=axes.transAxes, va="top",
-              color="#a8683f", fontsize=9)  # fmt: skip
-    axes.text(0.97, 0.03, "wrong less often than said", transform=axes.transAxes, ha="right",
-              color="#5f82ab", fontsize=9)  # fmt: skip
+    for x, side, word, color, behind in (
+        (0.03, "left", "more", "#a8683f", WORSE),
+        (0.97, "right", "less", "#5f82ab", BETTER),
+    ):
+        y = 0.97 if word == "more" else 0.03
+        axes.text(x, y, f"wrong {word} often than said", transform=axes.transAxes, ha=side,
+                  va="top" if word == "more" else "bottom", color=color, fontsize=9, zorder=4,
+                  bbox={"facecolor": behind, "edgecolor": "none", "pad": 2})  # fmt: skip
     _named(axes)
 
 
@@ -276,11 +281,22 @@ def _halves(sheet: _Sheet, kinds: Sequence[tuple[str, float]], tall: float) -> N
     axes.set_xscale("log")
     axes.set(xlim=(low, high), ylim=(len(kinds) - 0.5, -0.5))
     axes.yaxis.set_ticks(list(rows), [name for name, _ in kinds])
-    marks = [(size, name) for size, name in _TIMES if low <= size <= high]
-    axes.xaxis.set_ticks([size for size, _ in marks], [name for _, name in marks])
+    names = {size: name for size, name in _TIMES if low <= size <= high}
+    wide = math.log(high / low)
+    marks = _apart([(math.log(size / low) / wide, size) for size in names], 0.2)
+    axes.xaxis.set_ticks(marks, [names[mark] for mark in marks])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(axis="x", color=PALE, linewidth=0.8)
     axes.set_axisbelow(True)
+
+
+def _apart(marks: list[tuple[float, float]], least: float) -> list[float]:
+    """Return marks, given with their place from 0 to 1, without those whose texts would touch."""
+    kept: list[tuple[float, float]] = []
+    for place, mark in reversed(marks):
+        if not kept or kept[-1][0] - place >= least:
+            kept.append((place, mark))
+    return [mark for _, mark in reversed(kept)]
 
 
 def _root(x: Any) -> Any:
