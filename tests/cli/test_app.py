@@ -73,6 +73,7 @@ ARGUMENTS = {
     "guard replay": [],
     "guard lint": ["p.yaml"],
     "guard init": ["tools.json"],
+    "guard label": [DECISION_ID, "status=held"],
     "guard calibrate": [],
     "guard certify": ["instances.jsonl"],
     "approvals list": [],

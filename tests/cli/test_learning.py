@@ -1,6 +1,7 @@
 """What the gate learns of its own record: calibrate and certify, on the command line."""
 
 import json
+import math
 import random
 import re
 from collections.abc import Callable
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 import amv as package
+from amv.cli import reliability
 from amv.errors import ConfigError, InvalidInput
 from amv.guard.calibration import PRIOR, STEPS_MAX, Calibration, Calibrator, Label
-from amv.guard.labels import Told
+from amv.guard.prior import Features, LogisticPrior
 from amv.loading import load_calibration
 from amv.testing import FakeClock
 from tests.cli.conftest import Cli
@@ -94,13 +96,14 @@ def test_what_checks_found_is_learned_and_drawn_and_used(amv: Cli) -> None:
     )
 
     told = run.json
-    assert (run.code, told["labels"], told["passed_over"]) == (0, 120, 0)
+    assert (run.code, told["labels"], told["decisions"], told["weight"]) == (0, 120, 120, 120.0)
+    assert told["sources"] == {"checked": 120, "audited": 0, "told": 0}
     assert 20 <= told["wrong"] <= 50
-    assert told["chosen"] != "identity"
-    assert told["log_loss"][told["chosen"]] < told["log_loss"]["identity"]
+    assert told["log_loss"][told["chosen"]] <= told["log_loss"]["identity"]
     fitted = load_calibration("c.json")
     assert fitted.digest() == told["calibration"] != PRIOR
-    assert 0.15 < fitted(0.01) < 0.5
+    said = fitted.said(LogisticPrior(), Features(age_h=12.0, trust=0.8), "status")
+    assert 0.15 < said < 0.5
     assert (amv.folder / "r.png").read_bytes().startswith(b"\x89PNG")
     page = (amv.folder / "r.html").read_text("utf-8")
     assert "Memories are wrong more often than the gate says" in page
@@ -109,14 +112,21 @@ def test_what_checks_found_is_learned_and_drawn_and_used(amv: Cli) -> None:
     assert not re.search(r"(?:src|href)=\"(?!#)(?!http://www\.w3\.org)", page)
     assert "url(http" not in page
 
-    # What was said under the calibration is fitted on top of it, together with what came before.
+    # What was said under the calibration is learned from as well: its features are in the log.
     decision = decide_often(amv.folder / "amv.db", 30, fitted)
-    anew = amv("guard", "calibrate", "--calibration", "c.json", "--json").json
-    assert (anew["labels"], anew["passed_over"]) == (150, 0)
-    plain = amv("guard", "calibrate", "--json").json
-    assert (plain["labels"], plain["passed_over"]) == (120, 30)
+    anew = amv("guard", "calibrate", "--json").json
+    assert (anew["labels"], anew["decisions"]) == (150, 150)
     assert amv("guard", "explain", decision).code == 0
     assert amv("guard", "replay").code == 0
+
+
+def test_of_whose_memory_to_learn_can_be_asked(amv: Cli) -> None:
+    decide_often(amv.folder / "amv.db", 30)
+
+    assert amv("guard", "calibrate", "-n", "shop", "--json").json["labels"] == 30
+    assert amv("guard", "calibrate", "-n", "another", "--json").json["labels"] == 0
+    certified = amv("guard", "certify", "-n", "another", "--json")
+    assert (certified.code, certified.json["decisions"]) == (1, 0)
 
 
 def test_people_are_told_what_was_learned(amv: Cli) -> None:
@@ -124,9 +134,204 @@ def test_people_are_told_what_was_learned(amv: Cli) -> None:
 
     run = amv("guard", "calibrate")
 
-    assert "100 memories were checked" in run.err
+    assert "100 of 100 decisions: 100 labels (100 checked)" in run.err
+    assert "they stand for 100 memories" in run.err
     assert "chosen" in run.out
     assert "identity" in run.out
+
+
+def learnable(path: Path) -> dict[str, Any]:
+    """Have a gate see two kinds of claims change; return its policy."""
+    kinds = {"status": 1.0 / 30.0, "address": 1.0 / 4000.0}
+    verifiers = {f"ask_{kind}": {"cost": 2.0} for kind in kinds}
+    actions = {
+        f"change_{kind}": {
+            "loss": {"wrong": 60, "abstain": 5},
+            "rests_on": {
+                kind: {"claim": f"o/{{id}}/{kind}", "require": "a", "verify_with": [f"ask_{kind}"]}
+            },
+        }
+        for kind in kinds
+    }
+    policy = {
+        "version": 1,
+        "defaults": {"audit": 0.5},
+        "verifiers": verifiers,
+        "actions": actions,
+    }
+    draw, clock, world = random.Random(3), FakeClock(), dict[str, str]()
+    with package.Guard.open(
+        str(path),
+        policy=policy,
+        namespace=("shop",),
+        settings=package.Settings(upkeep_interval_s=None, synchronous="NORMAL"),
+        clock=clock,
+        embedder="hashing",
+        chance=draw.random,
+    ) as guard:
+        for name in verifiers:
+            guard.verifier(name)(lambda id: world[id])
+        for number in range(400):
+            kind, name = draw.choice(list(kinds)), f"o{number}"
+            claim = package.Claim(f"o/{name}", kind, "a")
+            guard.memory.add(name, namespace=("shop",), claim=claim, source_trust=0.9)
+            age_h = draw.expovariate(1.0 / 80.0)
+            clock.advance(age_h * 3600.0)
+            is_wrong = draw.random() > math.exp(-kinds[kind] * age_h)
+            world[name] = "b" if is_wrong else "a"
+            action = package.Action(
+                tool=f"change_{kind}", arguments={"id": name}, namespace=("shop",)
+            )
+            decided = guard.decide(action)
+            guard.label(decided.id, {kind: is_wrong}, by="shop")
+        for value in ("a", "b"):
+            again = package.Claim("o/again", "status", value)
+            guard.memory.add(value, namespace=("shop",), claim=again, source_trust=0.9)
+            clock.advance(3600.0)
+    return policy
+
+
+def test_hazards_checks_and_audits_are_learned_of_and_told(amv: Cli) -> None:
+    policy = learnable(amv.folder / "amv.db")
+    (amv.folder / "p.yaml").write_text(json.dumps(policy), "utf-8")
+
+    run = amv(
+        *["guard", "calibrate", "--policy", "p.yaml", "--out", "c.json"],
+        *["--plot", "r.png", "--html", "r.html"],
+    )
+
+    assert run.code == 0
+    assert re.search(r"of 400 decisions: \d+ labels \(.*\d+ audited\), \d+ of them wrong", run.err)
+    assert "that the memory was told again" in run.err
+    assert "half stay true for" in run.out
+    assert "any other" in run.out
+    assert "at least 0.9" in run.out
+    assert "as declared" in run.out
+    learned = load_calibration("c.json")
+    assert learned.survival.kinds["status"] > 10.0 * learned.survival.kinds["address"]
+    assert "ask_address" in learned.verifiers
+    page = (amv.folder / "r.html").read_text("utf-8")
+    assert "half stay true for" in page
+    data = amv("guard", "calibrate", "--json").json
+    assert data["weight"] > data["labels"]
+    assert data["hazard_per_h"]["status"] > data["hazard_per_h"]["*"]
+    assert data["retold"] == 0
+
+    certified = amv("guard", "certify", "--json").json
+    assert certified["decisions"] == 400
+    assert certified["told"] == certified["instances"]
+    assert certified["weight"] == pytest.approx(400, rel=0.2)
+    said = amv("guard", "certify", "--epsilon", "0.2")
+    assert "were drawn for an audit" in said.err
+    assert "by their weights they stand for" in said.err
+
+
+LABEL = '{"kind": "status", "age_h": %d, "trust": 0.8, "is_violated": %s, "weight": 2}'
+
+
+def test_labels_of_a_file_are_learned_from(amv: Cli) -> None:
+    lines = [LABEL % (n, "true" if n % 4 == 0 else "false") for n in range(80)]
+    (amv.folder / "l.jsonl").write_text("\n".join([*lines, ""]), "utf-8")
+
+    told = amv("guard", "calibrate", "l.jsonl", "--json").json
+
+    assert (told["labels"], told["wrong"], told["weight"]) == (80, 20, 160.0)
+    assert told["sources"] == {"checked": 0, "audited": 0, "told": 80}
+    assert told["log_loss"]
+    assert "'l.jsonl': 80 labels (80 told)" in amv("guard", "calibrate", "l.jsonl").err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"age_h": 1, "trust": 2, "is_violated": true}',
+        '{"age_h": -1, "trust": 0.5, "is_violated": true}',
+        '{"age_h": 1, "trust": 0.5, "is_violated": 1}',
+        '{"age_h": 1, "trust": 0.5, "is_violated": true, "weight": 0}',
+        '{"age_h": 1, "trust": 0.5, "is_violated": true, "surprise": 0}',
+    ],
+)
+def test_a_line_that_is_no_label_is_named(amv: Cli, line: str) -> None:
+    (amv.folder / "l.jsonl").write_text(f"{LABEL % (1, 'true')}\n{line}\n", "utf-8")
+
+    run = amv("guard", "calibrate", "l.jsonl")
+
+    assert (run.code, run.out) == (1, "")
+    assert "line 2" in run.err
+    assert "is no label" in run.err
+
+
+def test_a_file_is_read_in_place_of_the_log_and_not_beside_it(amv: Cli) -> None:
+    for options in (["-n", "a"], ["--policy", "p.yaml"]):
+        assert amv("guard", "calibrate", "l.jsonl", *options).code == 2
+    assert amv("guard", "certify", "i.jsonl", "-n", "a").code == 2
+    assert amv("guard", "calibrate", "nowhere.jsonl").code == 1
+    (amv.folder / "l.jsonl").write_text("\n", "utf-8")
+    assert "there is no label" in amv("guard", "calibrate", "l.jsonl").err
+
+
+def test_what_was_true_can_be_told(amv: Cli) -> None:
+    decision = decide_often(amv.folder / "amv.db", 1)
+
+    run = amv("guard", "label", decision, "status=violated", "--by", "bob", "--weight", "3")
+
+    assert (run.code, run.err) == (0, f"noted of decision {decision}\n")
+    assert "in truth, status was violated, says bob" in amv("guard", "explain", decision).out
+    told = amv("guard", "label", decision, "status=held", "--json").json
+    assert told == {"decision_id": decision, "violated": {"status": False}, "weight": 1.0}
+    assert amv("guard", "replay").code == 0
+
+
+@pytest.mark.parametrize("truth", ["status", "=held", "status=wrong", "status="])
+def test_what_is_no_truth_is_refused(amv: Cli, truth: str) -> None:
+    decision = decide_often(amv.folder / "amv.db", 1)
+
+    assert amv("guard", "label", decision, truth).code == 2
+    assert amv("guard", "label", decision, "owner=held").code == 1
+    assert amv("guard", "label", "none", "status=held").code == 1
+
+
+@pytest.mark.parametrize(
+    ("shares", "title"),
+    [
+        ((0.1, 0.1), "What the gate says is about what happens"),
+        ((0.1, 0.5), "Memories are wrong more often than the gate says"),
+        ((0.5, 0.1), "Memories are wrong less often than the gate says"),
+        # None of a hundred may be chance.
+        ((0.02, 0.0), "What the gate says is about what happens"),
+    ],
+)
+def test_the_title_of_the_plot_says_what_it_shows(shares: tuple[float, float], title: str) -> None:
+    said, was = shares
+    labels = [Label(said, n < 100 * was) for n in range(100)]
+
+    shown = reliability.picture(labels, labels, {"x" * 30: 1.0, "": 0.1})
+
+    assert shown.title == title
+    assert [name for name, _ in shown.kinds] == ["x" * 23 + "…", "no kind"]
+
+
+def test_names_of_kinds_are_drawn_as_they_are() -> None:
+    """Some of what a text may hold would be read as a formula, or as markup."""
+    labels = [Label(0.3, n % 3 == 0) for n in range(60)]
+    shown = reliability.picture(labels, labels, {"$x$ <b>": 1.0, "$\\frac": 0.1})
+
+    assert reliability.png(shown).startswith(b"\x89PNG")
+    assert b"$x$ &lt;b&gt;" in reliability.page(shown)
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"),
+    [
+        (0.05, "3 min"), (0.5, "30 min"), (7.0, "7 h"), (47.0, "47 h"), (60.0, "2.5 days"),
+        (2160.0, "90 days"), (87660.0, "10 years"),
+    ],
+)  # fmt: skip
+def test_times_are_told_as_people_say_them(hours: float, text: str) -> None:
+    assert reliability.lasting(hours) == text
 
 
 def test_too_little_to_learn_from_is_told(amv: Cli) -> None:
@@ -187,17 +392,6 @@ def test_a_calibration_is_a_file_or_one() -> None:
     assert load_calibration(None)(0.3) == 0.3
     one = Calibration(steps=(Calibrator(sort="platt", numbers=(1.0, 1.0)),))
     assert load_calibration(one)(0.3) > 0.3
-
-
-def test_labels_said_under_another_calibration_are_left_out() -> None:
-    from amv.cli.learning import comparable
-
-    base = Calibration(steps=(Calibrator(sort="platt", numbers=(1.0, 1.0)),))
-    label = Label(0.3, True)
-    told = [Told(PRIOR, label), Told(base.digest(), label), Told("another", label)]
-
-    assert comparable(told, base) == [Label(base(0.3), True), label]
-    assert comparable(told, Calibration()) == [label]
 
 
 # ---------------------------------------------------------------- certify
@@ -268,3 +462,10 @@ def test_no_instances_and_bounds_that_are_none_are_errors(amv: Cli) -> None:
     assert amv("guard", "certify", "nowhere.jsonl").code == 1
     assert certify(amv, INSTANCE, options=("--epsilon", "0")).code == 1
     assert certify(amv, INSTANCE, options=("--delta", "1.5")).code == 1
+
+
+def test_marks_whose_texts_would_touch_are_left_out() -> None:
+    marks = [(0.0, 1.0), (0.05, 2.0), (0.5, 3.0), (0.94, 4.0), (1.0, 5.0)]
+
+    assert reliability._apart(marks, 0.1) == [2.0, 3.0, 5.0]
+    assert reliability._apart([], 0.1) == []

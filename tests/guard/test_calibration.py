@@ -159,13 +159,29 @@ def test_reliability_says_how_often_what_was_said_was_so() -> None:
         Label(1.0, True),
         Label(0.95, False),
     ]
-    found = reliability(given, Calibrator())
+    found = reliability(given, 3)
 
-    assert [(one.low, one.high, one.weight) for one in found] == [
-        (0.0, 0.1, 4.0),
-        (0.5, 0.6, 1.0),
-        (0.9, 1.0, 2.0),
-    ]
-    assert [one.was for one in found] == [0.25, 1.0, 0.5]
-    assert found[0].said == pytest.approx((3 * 0.05 + 0.07) / 4)
-    assert reliability([], Calibrator()) == []
+    assert [(one.weight, one.labels) for one in found] == [(3.0, 1), (2.0, 2), (2.0, 2)]
+    assert [one.was for one in found] == [0.0, 1.0, 0.5]
+    assert [one.said for one in found] == pytest.approx([0.05, 0.31, 0.975])
+    assert all(one.low <= one.was <= one.high for one in found)
+    assert reliability([]) == []
+
+
+def test_what_was_said_alike_is_in_one_bin() -> None:
+    """Else it would depend on the order of labels in which bin what is wrong lands."""
+    (found,) = reliability([Label(0.3, n % 2 == 0) for n in range(50)], 5)
+
+    assert (found.was, found.labels) == (0.5, 50)
+    assert found.said == pytest.approx(0.3)
+
+
+def test_chance_moves_what_few_labels_say_more() -> None:
+    (few,), (many,) = (
+        reliability([Label(0.3, n % 4 == 0) for n in range(count)], 1) for count in (8, 800)
+    )
+
+    assert few.high - few.low > 5 * (many.high - many.low)
+    # One label of great weight beside others is worth little more than one.
+    (heavy,) = reliability([Label(0.3, True, 100.0), *[Label(0.3, False)] * 9], 1)
+    assert heavy.high - heavy.low > 0.6

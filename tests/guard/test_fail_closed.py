@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import amv
+from amv.guard.calibration import Calibration
 from amv.guard.policy import VerifierRule, parse
 from amv.guard.ports import (
     Claims,
@@ -109,11 +110,12 @@ def service(
         FakeClaims() if claims is None else claims,
         fake_store() if store is None else store,
         checker,
-        prior=lambda features, kind: p(),
-        calibration="none",
+        prior=lambda features: p(),
+        calibration=Calibration(),
         clock=FakeClock(),
         new_id=lambda: f"id{next(ids)}",
         new_token=lambda: f"token{next(ids)}",
+        chance=lambda: 0.0,
     )
     return gate, checker
 

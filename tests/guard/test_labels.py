@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import amv
-from amv.guard.calibration import PRIOR
+from amv.guard.labels import read_label
 from amv.loading import load_policy
 
 NS = ("a",)
@@ -55,9 +55,11 @@ def test_the_first_check_that_tells_something_is_the_label(
     decision = guard.decide(CANCEL)
 
     (told,) = guard.labels()
-    assert told.calibration == PRIOR
-    assert told.label.p == decision.premises[0].before
-    assert told.label.is_violated is is_violated
+    assert told.number == guard.number_of(decision.id)
+    assert told.said == decision.premises[0].before
+    assert told.is_violated is is_violated
+    assert (told.kind, told.weight, told.source) == ("status", 1.0, "checked")
+    assert told.features.trust == 0.6
 
 
 def test_what_nobody_checked_or_ruled_makes_no_label(memory: amv.Memory) -> None:
@@ -108,9 +110,185 @@ def test_the_number_of_a_decision_that_is_not_there_is_told(memory: amv.Memory) 
 def test_what_was_forgotten_makes_no_label(memory: amv.Memory) -> None:
     remember(memory)
     guard = guard_of(memory, "pending", "pending")
-    guard.decide(CANCEL)
+    decided = guard.decide(CANCEL).id
     assert len(guard.labels()) == 1
 
     memory.forget_namespace(NS)
 
     assert guard.labels() == []
+    assert guard.log().decisions == 0
+    assert "The words of this decision were forgotten" in guard.explain(decided)
+
+
+# ---------------------------------------------------------------- what somebody tells
+
+
+def test_what_was_told_is_the_truth_whatever_a_check_said(memory: amv.Memory) -> None:
+    remember(memory)
+    guard = guard_of(memory, "pending")
+    decided = guard.decide(CANCEL).id
+
+    guard.label(decided, {"status": True}, weight=4, by="bob")
+
+    log = guard.log()
+    (told,), (answer,) = log.labels, log.answers
+    assert (told.is_violated, told.source, told.weight) == (True, "checked", 1.0)
+    assert (answer.verifier, answer.is_refuted, answer.is_violated) == ("desk", False, True)
+    assert answer.weight == 4.0
+    assert "in truth, status was violated, says bob" in guard.explain(decided)
+    assert guard.replay() == []
+
+    # Who was wrong says so later.
+    guard.label(decided, {"status": False})
+    assert [one.is_violated for one in guard.labels()] == [False]
+    assert "in truth, status held" in guard.explain(decided)
+
+
+def test_what_was_told_without_a_check_counts_by_its_weight(memory: amv.Memory) -> None:
+    remember(memory)
+    guard = guard_of(memory, None, None)
+    decided = guard.decide(CANCEL).id
+    guard.label(decided, {"status": True}, weight=2.5)
+
+    (told,) = guard.labels()
+    assert (told.is_violated, told.source, told.weight) == (True, "told", 2.5)
+    assert guard.log().answers == []
+
+
+def test_where_audits_draw_the_sample_what_was_told_besides_is_left_out(
+    memory: amv.Memory,
+) -> None:
+    """It would count twice; but of what can't be checked, no audit tells anything."""
+    remember(memory)
+    rules = {**POLICY, "defaults": {"audit": 0.5}}
+    guard = amv.Guard(load_policy(rules), memory, chance=lambda: 0.9)
+    decided = guard.decide(CANCEL, run_checks=False).id
+    guard.label(decided, {"status": True})
+    assert guard.labels() == []
+
+    guard = amv.Guard(load_policy(blind(audit=0.5)), memory, chance=lambda: 0.9)
+    decided = guard.decide(CANCEL).id
+    guard.label(decided, {"status": True}, weight=3.0)
+    (told,) = guard.labels()
+    assert (told.source, told.weight) == ("told", 3.0)
+
+
+def blind(**defaults: Any) -> dict[str, Any]:
+    """Return the policy in which nothing can check the claim."""
+    rule = POLICY["actions"]["cancel"]
+    premise = {**rule["rests_on"]["status"], "verify_with": []}
+    actions = {"cancel": {**rule, "rests_on": {"status": premise}}}
+    return {**POLICY, "actions": actions, "defaults": defaults}
+
+
+@pytest.mark.parametrize(
+    ("violated", "more", "why"),
+    [
+        ({}, {}, "need what was true"),
+        ([], {}, "need what was true"),
+        ({"status": 1}, {}, "need a bool"),
+        ({"owner": True}, {}, "no premise"),
+        ({"status": True}, {"weight": 0.5}, "one over a probability"),
+        ({"status": True}, {"weight": 1e7}, "one over a probability"),
+        ({"status": True}, {"weight": float("nan")}, "one over a probability"),
+        ({"status": True}, {"weight": True}, "one over a probability"),
+        ({"status": True}, {"weight": "2"}, "one over a probability"),
+        ({"status": True}, {"by": 5}, "who says so"),
+    ],
+)
+def test_what_is_no_truth_is_refused(
+    memory: amv.Memory, violated: Any, more: dict[str, Any], why: str
+) -> None:
+    remember(memory)
+    guard = guard_of(memory, "pending")
+    decided = guard.decide(CANCEL).id
+
+    with pytest.raises(amv.InvalidInput, match=why):
+        guard.label(decided, violated, **more)
+    assert guard.log().answers == []
+
+
+def test_the_truth_of_what_has_no_premise_or_is_not_there_is_refused(memory: amv.Memory) -> None:
+    guard = guard_of(memory)
+    decided = guard.decide(amv.Action(tool="unknown", namespace=NS)).id
+
+    with pytest.raises(amv.InvalidInput, match="there is none"):
+        guard.label(decided, {"status": True})
+    with pytest.raises(amv.ItemNotFound):
+        guard.label("none", {"status": True})
+
+
+# ---------------------------------------------------------------- for a certificate
+
+
+def audited(memory: amv.Memory, answers: list[object], **verifiers: Any) -> amv.Guard:
+    rules = {**POLICY, "defaults": {"audit": 0.5}}
+    rules["verifiers"] = {"desk": {"cost": 9.0}, "phone": {"cost": 9.0}, **verifiers}
+    guard = amv.Guard(load_policy(rules), memory, chance=lambda: 0.0)
+    for name in ("desk", "phone"):
+        guard.verifier(name)(lambda id: answers.pop(0))
+    return guard
+
+
+@pytest.mark.parametrize(("read", "is_harmful"), [("pending", False), ("delivered", True)])
+def test_an_audited_decision_is_an_instance(
+    memory: amv.Memory, read: str, is_harmful: bool
+) -> None:
+    remember(memory, trust=1.0)
+    guard = audited(memory, [read, read])
+    decided = guard.decide(CANCEL).id
+
+    log = guard.log()
+    (drawn,) = log.drawn
+    assert (drawn.instance.is_harmful, drawn.instance.weight, drawn.is_told) == (
+        is_harmful,
+        2.0,
+        False,
+    )
+    assert set(drawn.instance.answers) == {"desk", "phone"}
+    assert (log.decisions, log.incomplete) == (1, 0)
+
+    guard.label(decided, {"status": not is_harmful})
+    (drawn,) = guard.log().drawn
+    assert (drawn.instance.is_harmful, drawn.is_told) == (not is_harmful, True)
+
+
+def test_one_source_answers_under_each_of_its_names(memory: amv.Memory) -> None:
+    remember(memory, trust=1.0)
+    both = {"cost": 9.0, "group": "shop"}
+    guard = audited(memory, ["pending"], desk=both, phone=both)
+    guard.decide(CANCEL)
+
+    (drawn,) = guard.log().drawn
+    assert drawn.instance.answers["phone"].outcomes == drawn.instance.answers["desk"].outcomes
+
+
+def test_what_lacks_an_answer_is_counted_and_left_out(memory: amv.Memory) -> None:
+    remember(memory, trust=1.0)
+    guard = audited(memory, [])
+    asked = guard.decide(CANCEL, run_checks=False)
+    guard.evidence(asked.id, "desk", "pending")
+
+    assert (guard.log().drawn, guard.log().incomplete) == ([], 1)
+
+
+def test_what_nothing_can_check_is_drawn_by_who_tells_the_truth(memory: amv.Memory) -> None:
+    remember(memory, trust=1.0)
+    guard = amv.Guard(load_policy(blind()), memory)
+    decided = guard.decide(CANCEL).id
+    assert guard.log().incomplete == 1
+    guard.label(decided, {"status": False}, weight=5.0)
+
+    (drawn,) = guard.log().drawn
+    assert (drawn.instance.weight, drawn.instance.is_harmful) == (5.0, False)
+
+
+# ---------------------------------------------------------------- from a file
+
+
+def test_a_label_in_a_file_is_read() -> None:
+    told = read_label('{"age_h": 5, "trust": 0.8, "is_violated": true, "weight": 4}')
+
+    assert (told.kind, told.features.age_h, told.is_violated) == ("", 5.0, True)
+    assert (told.weight, told.source) == (4.0, "told")
+    assert 0.0 < told.said < 0.1

@@ -45,6 +45,7 @@ guarding.guard.command("lint")(policing.lint)
 guarding.guard.command("init")(policing.init)
 guarding.guard.command("calibrate")(learning.calibrate)
 guarding.guard.command("certify")(learning.certify)
+guarding.guard.command("label")(learning.label)
 app.add_typer(guarding.guard, name="guard")
 app.add_typer(guarding.approvals, name="approvals")
 

@@ -1,17 +1,24 @@
-"""Commands by which the gate learns of its own record: calibrate, certify."""
+"""Commands by which the gate learns of its own record: calibrate, certify, label."""
 
-from typing import TYPE_CHECKING, Annotated
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from amv.cli import options, output
-from amv.cli.guarding import opened
-from amv.cli.session import session_of
+from amv.cli.guarding import DecisionId, Policy, opened
+from amv.cli.session import Session, check_database, session_of
 
 if TYPE_CHECKING:
-    from amv.guard.calibration import Calibration, Fitted, Label
+    from collections.abc import Callable, Iterator, Sequence
+
+    from amv.gate import Guard
     from amv.guard.certificate import Certificate, Instance
-    from amv.guard.labels import Told
+    from amv.guard.labels import Log, Told
+    from amv.guard.learning import Learned
+    from amv.guard.survival import Aged
+
+T = TypeVar("T")
 
 Out = Annotated[
     str | None, typer.Option("--out", metavar="FILE", help="Write the calibration there.")
@@ -22,68 +29,101 @@ Plot = Annotated[
 Html = Annotated[
     str | None, typer.Option("--html", metavar="FILE", help="The same as a page of its own.")
 ]
+Within = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NS",
+        help="Only decisions for namespaces that begin so; all if not given.",
+    ),
+]
+
+
+@contextmanager
+def _gate(session: Session, policy: str | None) -> "Iterator[Guard]":
+    """Open the gate, with a policy if one is named, and nothing learned before."""
+    from amv.config import policy_from_environment
+    from amv.gate import Guard
+
+    settings = session.settings()
+    check_database(settings.db)
+    rules = policy or policy_from_environment() or {"version": 1}
+    with Guard.open(settings.db, policy=rules, settings=settings) as gate:
+        yield gate
 
 
 def calibrate(
     context: typer.Context,
+    labels: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE",
+            help="JSON lines of kind, age_h, trust and is_violated; the log if not given.",
+        ),
+    ] = None,
     out: Out = None,
     plot: Plot = None,
     html: Html = None,
-    calibration: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="The one in use; AMV_CALIBRATION if not given."),
-    ] = None,
+    namespace: Within = None,
+    policy: Policy = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Compare what was said of memories with what checks found, and fit one to the other."""
-    from amv.config import calibration_from_environment
-    from amv.guard.calibration import Calibration, fit
-    from amv.loading import load_calibration
+    """Learn from the log how fast memories change, how likely they are wrong, and who can tell."""
+    from amv.guard.labels import Log
+    from amv.guard.learning import learn
+    from amv.guard.prior import LogisticPrior
 
-    session = session_of(context)
-    with opened(session, None, needs_policy=False) as gate:
-        told = gate.labels()
-    base = load_calibration(calibration or calibration_from_environment())
-    labels = comparable(told, base)
-    found = fit(labels)
-    steps = (*base.steps, found.calibrator) if found.calibrator.numbers else base.steps
-    fitted = Calibration(steps=steps)
-    _write_files(out, plot, html, fitted, found, labels)
-    if as_json:
-        output.write_json(
-            {
-                "labels": found.labels,
-                "passed_over": len(told) - len(labels),
-                "wrong": sum(label.is_violated for label in labels),
-                "log_loss": found.losses,
-                "chosen": found.calibrator.sort,
-                "calibration": fitted.digest(),
-            }
-        )
+    retold: list[Aged] = []
+    if labels is not None:
+        if namespace is not None or policy is not None:
+            options.refuse("FILE", "a file of labels has neither namespaces nor a policy")
+        log, through, known = Log(0, read_labels(labels), [], [], 0), 0, 0
     else:
-        _show(found, labels, len(told) - len(labels))
+        within = options.namespace_or_all(namespace) or ()
+        with _gate(session_of(context), policy) as gate:
+            log, retold = gate.log(namespace=within), gate.retold(namespace=within)
+            known = gate.decided()
+        through = log.labels[-1].number if log.labels else 0
+    found = learn(log.labels, log.answers, LogisticPrior(), retold=retold, through=through)
+    _write_files(out, plot, html, found, log.labels)
+    if as_json:
+        output.write_json(_calibrated_json(found, log, len(retold)))
+    else:
+        output.remark(_read(log, known, labels))
+        if retold:
+            output.remark(f"and {len(retold):,} claims that the memory was told again, or anew")
+        _show(found)
 
 
-def comparable(told: "list[Told]", base: "Calibration") -> "list[Label]":
-    """Return labels as *base* says them; those said under any other calibration are left out."""
-    from amv.guard.calibration import PRIOR
+def _calibrated_json(found: "Learned", log: "Log", retold: int) -> dict[str, object]:
+    import msgspec
 
-    labels = []
-    for calibration, label in told:
-        if calibration == base.digest():
-            labels.append(label)
-        elif calibration == PRIOR:
-            labels.append(label._replace(p=base(label.p)))
-    return labels
+    survival = found.calibration.survival
+    return {
+        "decisions": log.decisions,
+        "labels": len(log.labels),
+        "weight": sum(one.weight for one in log.labels),
+        "sources": _sources(log.labels),
+        "wrong": sum(one.is_violated for one in log.labels),
+        "retold": retold,
+        "age": found.ages,
+        "hazard_per_h": {"*": survival.hazard, **survival.kinds} if survival.hazard else {},
+        "log_loss": found.fitted.losses,
+        "chosen": found.fitted.calibrator.sort,
+        "verifiers": msgspec.to_builtins(found.calibration.verifiers),
+        "calibration": found.calibration.digest(),
+    }
+
+
+def _sources(told: "Sequence[Told]") -> dict[str, int]:
+    return {
+        name: sum(one.source == name for one in told) for name in ("checked", "audited", "told")
+    }
 
 
 def _write_files(
-    out: str | None,
-    plot: str | None,
-    html: str | None,
-    fitted: "Calibration",
-    found: "Fitted",
-    labels: "list[Label]",
+    out: str | None, plot: str | None, html: str | None, found: "Learned", told: "Sequence[Told]"
 ) -> None:
     from pathlib import Path
 
@@ -91,14 +131,19 @@ def _write_files(
 
     from amv.cli import reliability
     from amv.errors import ConfigError, InvalidInput
+    from amv.guard.calibration import Label
+    from amv.guard.prior import clipped
 
-    if (plot or html) and not labels:
+    if (plot or html) and not told:
         raise InvalidInput("there is nothing to draw: no check has told anything of a memory yet")
     made = {}
     if out:
-        made[out] = msgspec.json.format(msgspec.json.encode(fitted)) + b"\n"
+        data = msgspec.json.encode(found.calibration, order="deterministic")
+        made[out] = msgspec.json.format(data) + b"\n"
     if plot or html:
-        drawn = reliability.picture(labels, found.calibrator)
+        before = [Label(one.said, one.is_violated, one.weight) for one in told]
+        after = [label._replace(p=found.calibration(clipped(label.p))) for label in found.labels]
+        drawn = reliability.picture(before, after, found.calibration.survival.kinds)
         made |= {plot: reliability.png(drawn)} if plot else {}
         made |= {html: reliability.page(drawn)} if html else {}
     for path, content in made.items():
@@ -108,35 +153,117 @@ def _write_files(
             raise ConfigError(f"can't write {path!r}: {error}") from error
 
 
-def _show(found: "Fitted", labels: "list[Label]", passed_over: int) -> None:
-    wrong = sum(label.is_violated for label in labels)
-    output.remark(f"{len(labels):,} memories were checked, and {wrong:,} of them were wrong")
-    if passed_over:
-        output.remark(f"{passed_over:,} more were judged under another calibration: passed over")
-    if not found.losses:
-        output.remark("too few to learn from: 10 that were wrong and 10 that were not are needed")
-        return
-    output.write_table(
-        ("calibrator", "log loss", ""),
-        [
-            [name, f"{loss:.4f}", "chosen" if name == found.calibrator.sort else ""]
-            for name, loss in found.losses.items()
-        ],
-        numeric=("log loss",),
+def _read(log: "Log", decided: int, path: str | None) -> str:
+    """Return what was read to learn from, for people."""
+    told = log.labels
+    wrong, weight = sum(one.is_violated for one in told), sum(one.weight for one in told)
+    ways = ", ".join(f"{count:,} {name}" for name, count in _sources(told).items() if count)
+    where = f"{log.decisions:,} of {decided:,} decisions" if path is None else repr(path)
+    return (
+        f"{where}: {len(told):,} labels{f' ({ways})' if ways else ''}, {wrong:,} of them wrong; "
+        f"by their weights they stand for {weight:,.0f} memories"
     )
 
 
-def certify(
-    instances: Annotated[
-        str,
-        typer.Argument(metavar="FILE", help="JSON lines of case, answers and is_harmful."),
+def _show(found: "Learned") -> None:
+    from amv.cli import reliability
+
+    if not found.fitted.losses:
+        output.remark("too few to learn from: 10 that were wrong and 10 that were not are needed")
+    _show_best("age by", found.ages)
+    survival = found.calibration.survival
+    if survival.hazard is not None:
+        rates = [*survival.kinds.items(), ("any other", survival.hazard)]
+        output.write_table(
+            ("kind", "half stay true for"),
+            [
+                [output.visible(name) or "no kind", reliability.lasting(reliability.half_h(rate))]
+                for name, rate in rates
+            ],
+            numeric=("half stay true for",),
+        )
+    _show_best("calibrator", found.fitted.losses)
+    if found.calibration.verifiers:
+        output.write_table(
+            ("verifier", "refutes what is wrong", "confirms what holds", "seen wrong", "right"),
+            [
+                [
+                    name,
+                    _least(one.sensitivity),
+                    _least(one.specificity),
+                    f"{one.violated:.0f}",
+                    f"{one.held:.0f}",
+                ]
+                for name, one in found.calibration.verifiers.items()
+            ],
+            numeric=("seen wrong", "right"),
+        )
+
+
+def _show_best(what: str, losses: dict[str, float]) -> None:
+    """Show what was tried, the better the lower; nothing if nothing was."""
+    if losses:
+        best = min(losses, key=losses.__getitem__)
+        output.write_table(
+            (what, "log loss", ""),
+            [[n, f"{loss:.4f}", "chosen" if n == best else ""] for n, loss in losses.items()],
+            numeric=("log loss",),
+        )
+
+
+def _least(share: float | None) -> str:
+    return "as declared" if share is None else f"at least {share:.3f}"
+
+
+def label(
+    context: typer.Context,
+    decision_id: DecisionId,
+    truth: Annotated[
+        list[str],
+        typer.Argument(metavar="PREMISE=held|violated", help="What was true of its premises."),
     ],
+    weight: Annotated[
+        float,
+        typer.Option(metavar="N", help="One over the probability of looking into this decision."),
+    ] = 1.0,
+    by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who says so.")] = "",
+    as_json: options.AsJson = False,
+) -> None:
+    """Tell what was true of the memories that a decision rested on."""
+    violated = dict(_so(one) for one in truth)
+    with opened(session_of(context), None, needs_policy=False) as gate:
+        gate.label(decision_id, violated, weight=weight, by=by)
+    if as_json:
+        output.write_json({"decision_id": decision_id, "violated": violated, "weight": weight})
+    else:
+        output.remark(f"noted of decision {decision_id}")
+
+
+def _so(text: str) -> tuple[str, bool]:
+    name, _, so = text.rpartition("=")
+    if not name or so not in ("held", "violated"):
+        options.refuse(
+            "PREMISE=held|violated", f"need a premise, = and held or violated, got {text!r}"
+        )
+    return name, so == "violated"
+
+
+def certify(
+    context: typer.Context,
+    instances: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE",
+            help="JSON lines of case, answers and is_harmful; the log's audits if not given.",
+        ),
+    ] = None,
     epsilon: Annotated[
         float, typer.Option(metavar="0..1", help="The most harm per action that went ahead.")
     ] = 0.05,
     delta: Annotated[
         float, typer.Option(metavar="0..1", help="The chance that the certificate is wrong.")
     ] = 0.1,
+    namespace: Within = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Certify how often an action that goes ahead rests on something wrong."""
@@ -144,16 +271,42 @@ def certify(
 
     from amv.guard import certificate
 
-    read = read_instances(instances)
+    said: dict[str, Any] = {}
+    if instances is not None:
+        if namespace is not None:
+            options.refuse("--namespace", "a file of instances has no namespaces")
+        read = read_instances(instances)
+    else:
+        within = options.namespace_or_all(namespace) or ()
+        with opened(session_of(context), None, needs_policy=False) as gate:
+            log = gate.log(namespace=within)
+        read = [drawn.instance for drawn in log.drawn]
+        said = {
+            "decisions": log.decisions,
+            "incomplete": log.incomplete,
+            "told": sum(drawn.is_told for drawn in log.drawn),
+        }
+    said["weight"] = sum(one.weight for one in read)
     is_weighted = any(one.weight != read[0].weight for one in read)
     certifying = certificate.certify_weighted if is_weighted else certificate.certify
     found = certifying(read, epsilon=epsilon, delta=delta)
     if as_json:
-        output.write_json({**msgspec.to_builtins(found), "coverage": found.coverage})
+        output.write_json({**msgspec.to_builtins(found), "coverage": found.coverage, **said})
     else:
+        if instances is None:
+            output.remark(_drawn(said, len(read)))
         output.write(in_words(found) + "\n")
     if found.threshold is None:
         raise typer.Exit(1)
+
+
+def _drawn(said: dict[str, Any], count: int) -> str:
+    return (
+        f"{count:,} of {said['decisions']:,} decisions were drawn for an audit and have every "
+        f"answer ({said['incomplete']:,} more lack one); by their weights they stand for "
+        f"{said['weight']:,.0f}\nof {said['told']:,} somebody told the truth; of the others the "
+        "checks are taken for it"
+    )
 
 
 def in_words(found: "Certificate") -> str:
@@ -172,29 +325,47 @@ def in_words(found: "Certificate") -> str:
 
 def read_instances(path: str) -> "list[Instance]":
     """Return the instances in a file of JSON lines; raises ConfigError, InvalidInput."""
+    import msgspec
+
+    from amv.guard.certificate import Instance
+
+    def read(line: bytes) -> Instance:
+        one = msgspec.json.decode(line, type=Instance)
+        _check_instance(one)
+        return one
+
+    return _lines(path, "instance", read)
+
+
+def read_labels(path: str) -> "list[Told]":
+    """Return the labels in a file of JSON lines; raises ConfigError, InvalidInput."""
+    from amv.guard.labels import read_label
+
+    return _lines(path, "label", read_label)
+
+
+def _lines(path: str, what: str, read: "Callable[[bytes], T]") -> "list[T]":
+    """Return what *read* makes of each line of a file that is not empty."""
     from pathlib import Path
 
     import msgspec
 
     from amv.errors import ConfigError, InvalidInput
-    from amv.guard.certificate import Instance
 
     try:
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:
-        raise ConfigError(f"can't read instances from {path!r}: {error}") from error
+        raise ConfigError(f"can't read {what}s from {path!r}: {error}") from error
     found = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            one = msgspec.json.decode(line, type=Instance)
-            _check_instance(one)
+            found.append(read(line))
         except (msgspec.DecodeError, UnicodeDecodeError, InvalidInput) as error:
-            raise InvalidInput(f"line {number} of {path!r} is no instance: {error}") from error
-        found.append(one)
+            raise InvalidInput(f"line {number} of {path!r} is no {what}: {error}") from error
     if not found:
-        raise InvalidInput(f"there is no instance in {path!r}")
+        raise InvalidInput(f"there is no {what} in {path!r}")
     return found
 
 

@@ -9,6 +9,7 @@ premise that nobody verified.
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from string import Formatter
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -17,9 +18,17 @@ from amv.checks import shown
 from amv.errors import InvalidInput
 from amv.guard.actions import Action, equal
 from amv.guard.judge import Case, CaseCause, CaseCheck, CasePremise
-from amv.guard.policy import ActionRule, Policy, PremiseRule, claim_fields, fields_of
+from amv.guard.policy import (
+    ActionRule,
+    Policy,
+    PremiseRule,
+    VerifierRule,
+    claim_fields,
+    fields_of,
+)
 from amv.guard.ports import Claims, Remembered
 from amv.guard.prior import UNKNOWN, Features, clipped
+from amv.guard.reliability import Reliability
 
 Prior = Callable[[Features, str], float]
 """How likely a claim of a kind is wrong; see `amv.guard.prior`."""
@@ -30,6 +39,7 @@ class Premise(msgspec.Struct, frozen=True, kw_only=True):
 
     *remembered* is what the memory says, *required* what must hold; *p* is the
     probability that it does not, *theta* what a wrong execution would then lose.
+    *features* are what *p* was said of, if the claim is trusted and supports it.
     """
 
     name: str
@@ -40,6 +50,8 @@ class Premise(msgspec.Struct, frozen=True, kw_only=True):
     required: Any = msgspec.UNSET
     item_id: str = ""
     age_h: float = 0.0
+    kind: str = ""
+    features: Features | None = None
     p: float
     theta: float
     verify_with: tuple[str, ...] = ()
@@ -101,6 +113,9 @@ def premises_of(
         subject, attribute = filled(premise.claim, action.arguments)
         found = claims.find(action.namespace, subject, attribute)
         required = required_by(premise, action.arguments)
+        features = _features(premise, found, now_s)
+        p = _probability(premise, found, required, prior, features)
+        is_support = found is not None and _supports(found, required)
         bound.append(
             Premise(
                 name=name,
@@ -111,7 +126,9 @@ def premises_of(
                 required=required,
                 item_id="" if found is None else found.item_id,
                 age_h=0.0 if found is None else max(0.0, now_s - found.since_s) / 3600.0,
-                p=_probability(premise, found, required, prior, now_s),
+                kind=kind_of(premise),
+                features=features if is_support else None,
+                p=p,
                 theta=wrong if premise.wrong is None else premise.wrong,
                 verify_with=tuple(premise.verify_with),
                 rests_on=tuple(premise.rests_on),
@@ -120,24 +137,47 @@ def premises_of(
     return bound + [_unbound(name, wrong) for name in unbound_arguments(action, rule)]
 
 
-def _probability(
-    rule: PremiseRule, found: Remembered | None, required: Any, prior: Prior, now_s: float
-) -> float:
-    """Return how likely a premise is violated, by what is remembered of it."""
+def kind_of(rule: PremiseRule) -> str:
+    """Return the sort of attribute that a premise is about: as named, or else the attribute.
+
+    An attribute that is filled from arguments is no sort, and might hold what
+    no record may.
+    """
+    attribute = rule.claim.rpartition("/")[2]
+    return rule.kind or ("" if "{" in attribute else attribute)
+
+
+def _features(rule: PremiseRule, found: Remembered | None, now_s: float) -> Features | None:
+    """Return what is known of a claim; of one that an untrusted source made, nothing is."""
     if found is None or not found.is_trusted:
-        # What an untrusted source says counts as if it had not been said.
-        return UNKNOWN
-    features = Features(
+        return None
+    return Features(
         confidence=rule.confidence,
         age_h=max(0.0, now_s - found.since_s) / 3600.0,
         trust=found.trust,
         is_contradicted=found.is_contradicted,
     )
+
+
+def _supports(found: Remembered, required: Any) -> bool:
+    return required is msgspec.UNSET or any(equal(found.value, one) for one in required)
+
+
+def _probability(
+    rule: PremiseRule,
+    found: Remembered | None,
+    required: Any,
+    prior: Prior,
+    features: Features | None,
+) -> float:
+    """Return how likely a premise is violated, by what is remembered of it."""
+    if found is None or features is None:
+        return UNKNOWN
     # Anyone can contradict a claim, also who is not trusted: that is a reason to doubt that
     # a premise holds, and none to doubt that it is violated.
     alone = replace(features, is_contradicted=False)
-    said = [clipped(prior(one, rule.kind)) for one in (features, alone)]
-    if required is msgspec.UNSET or any(equal(found.value, one) for one in required):
+    said = [clipped(prior(one, kind_of(rule))) for one in (features, alone)]
+    if _supports(found, required):
         return max(said)
     # The memory says that it does not hold; that may be what is wrong by now.
     return clipped(max(UNKNOWN, 1.0 - min(said)))
@@ -174,8 +214,27 @@ def _critical(premises: list[Premise], above: float) -> list[Premise]:
     return [premise for premise in premises if premise.name in found]
 
 
-def case_of(premises: list[Premise], rule: ActionRule, policy: Policy, planner: str) -> Case:
-    """Return the case of an action, with its critical premises and what can check them."""
+def _reliable(rule: VerifierRule, learned: Reliability | None) -> tuple[float, float]:
+    """Return sensitivity and specificity of a check, as learned or else as declared."""
+    own = learned or Reliability()
+    return (
+        rule.sensitivity if own.sensitivity is None else own.sensitivity,
+        rule.specificity if own.specificity is None else own.specificity,
+    )
+
+
+def case_of(
+    premises: list[Premise],
+    rule: ActionRule,
+    policy: Policy,
+    planner: str,
+    learned: Mapping[str, Reliability] = MappingProxyType({}),
+) -> Case:
+    """Return the case of an action, with its critical premises and what can check them.
+
+    *learned* tells how reliable checks have proved; one that proved to tell
+    nothing is not made.
+    """
     prices = policy.prices(rule)
     critical = _critical(premises, prices.critical_above)
     place = {premise.name: i for i, premise in enumerate(critical)}
@@ -183,6 +242,7 @@ def case_of(premises: list[Premise], rule: ActionRule, policy: Policy, planner: 
     for i, premise in enumerate(critical):
         for name in dict.fromkeys(premise.verify_with):
             checks.setdefault(name, []).append(i)
+    reliable = {name: _reliable(policy.verifiers[name], learned.get(name)) for name in checks}
     risk_max = prices.risk_max
     return Case(
         premises=tuple(
@@ -191,6 +251,8 @@ def case_of(premises: list[Premise], rule: ActionRule, policy: Policy, planner: 
                 p=clipped(premise.p),
                 theta=premise.theta,
                 age_h=premise.age_h,
+                kind=premise.kind,
+                features=premise.features,
                 rests_on=tuple(place[b] for b in premise.rests_on),
             )
             for premise in critical
@@ -200,12 +262,13 @@ def case_of(premises: list[Premise], rule: ActionRule, policy: Policy, planner: 
                 name=name,
                 premises=tuple(about),
                 cost=policy.verifiers[name].cost,
-                sensitivity=policy.verifiers[name].sensitivity,
-                specificity=policy.verifiers[name].specificity,
+                sensitivity=reliable[name][0],
+                specificity=reliable[name][1],
                 inconclusive=policy.verifiers[name].inconclusive,
                 group=policy.verifiers[name].group or name,
             )
             for name, about in checks.items()
+            if sum(reliable[name]) > 1.0
         ),
         causes=tuple(
             CaseCause(

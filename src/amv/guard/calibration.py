@@ -14,7 +14,8 @@ Sources: Platt 1999; Kull, Silva Filho & Flach 2017 (beta); Zadrozny & Elkan
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 from warnings import catch_warnings
@@ -22,9 +23,12 @@ from warnings import catch_warnings
 import msgspec
 import numpy as np
 
-from amv.errors import ConfigError, InvalidInput
+from amv.errors import InvalidInput
 from amv.guard.belief import Vector
-from amv.guard.prior import clipped, logit, sigmoid
+from amv.guard.libraries import library
+from amv.guard.prior import Features, clipped, logit, sigmoid
+from amv.guard.reliability import Reliability
+from amv.guard.survival import Survival
 
 Sort = Literal["identity", "platt", "beta", "isotonic"]
 
@@ -33,7 +37,8 @@ ISOTONIC_FROM = 200
 
 FOLDS = 5
 
-_CLASS_MIN = 10
+CLASS_MIN = 10
+"""Labels of either kind that are needed to learn anything from."""
 
 
 class Label(NamedTuple):
@@ -76,10 +81,18 @@ STEPS_MAX = 16
 _NUMBERS = {"identity": 0, "platt": 2, "beta": 3}
 
 
-class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Calibrators on top of the prior, each fitted to what the ones before it said."""
+class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """All that was learned of decisions: one version of it, which `digest` names.
 
+    *survival* says how fast claims change, *steps* are maps on top of what it
+    says, *verifiers* tells how reliable checks have proved.  It was learned of
+    the log up to the record *through*.
+    """
+
+    survival: Survival = Survival()
     steps: tuple[Calibrator, ...] = ()
+    verifiers: dict[str, Reliability] = {}
+    through: int = 0
 
     def __post_init__(self) -> None:
         if len(self.steps) > STEPS_MAX:
@@ -96,14 +109,32 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 raise InvalidInput(f"these are no numbers of a {step.sort} calibrator: {numbers}")
 
     def __call__(self, p: float) -> float:
-        """Return the calibrated probability."""
+        """Return what the steps make of a probability."""
         for step in self.steps:
             p = step(p)
         return p
 
+    def said(self, prior: Callable[[Features], float], features: Features, kind: str) -> float:
+        """Return how likely a claim of a kind is wrong, where *prior* knows nothing of kinds."""
+        return self(self.survival(prior, features, kind))
+
+    def changes_s(self, kinds: Iterable[str]) -> float | None:
+        """Return after how many seconds the fastest of *kinds* changes, on average.
+
+        None if nothing was learned of that.
+        """
+        rates = [rate for kind in kinds if (rate := self.survival.of(kind)) is not None]
+        return 3600.0 / max(rates) if rates else None
+
     def digest(self) -> str:
         """Return what names it in a decision's record."""
-        return sha256(msgspec.json.encode(self)).hexdigest() if self.steps else PRIOR
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        if (self.survival, self.steps, self.verifiers) == (Survival(), (), {}):
+            return PRIOR
+        return sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
 
 
 class Fitted(NamedTuple):
@@ -136,7 +167,7 @@ def fit(labels: Sequence[Label]) -> Fitted:
             raise InvalidInput(f"a label needs a probability and a positive weight, got {label!r}")
     labels = [label._replace(p=clipped(label.p)) for label in labels]
     violated = sum(label.is_violated for label in labels)
-    if min(violated, len(labels) - violated) < _CLASS_MIN:
+    if min(violated, len(labels) - violated) < CLASS_MIN:
         return Fitted(Calibrator(), {}, len(labels))
     sorts: list[Sort] = ["identity", "platt", "beta"]
     if len(labels) >= ISOTONIC_FROM:
@@ -175,7 +206,7 @@ def fitted(labels: Sequence[Label], sort: Sort) -> Calibrator:
 
 
 def _platt(p: Vector, y: Any, weights: Vector) -> tuple[float, ...]:
-    linear = _library("sklearn.linear_model", "LogisticRegression")
+    linear = library("sklearn.linear_model", "LogisticRegression")
     model = linear(C=1e6, max_iter=1000)
     z = np.asarray([[logit(one)] for one in p.tolist()])
     model.fit(z, y, sample_weight=weights)
@@ -183,7 +214,7 @@ def _platt(p: Vector, y: Any, weights: Vector) -> tuple[float, ...]:
 
 
 def _beta(p: Vector, y: Any, weights: Vector) -> tuple[float, ...]:
-    model = _library("betacal", "BetaCalibration")(parameters="abm")
+    model = library("betacal", "BetaCalibration")(parameters="abm")
     with catch_warnings():  # It switches all of them off, for the whole process.
         model.fit(p.reshape(-1, 1), y, sample_weight=weights)
     a, b, _ = (float(number) for number in model.calibrator_.map_)
@@ -192,51 +223,59 @@ def _beta(p: Vector, y: Any, weights: Vector) -> tuple[float, ...]:
 
 
 def _isotonic(p: Vector, y: Any, weights: Vector) -> tuple[float, ...]:
-    model = _library("sklearn.isotonic", "IsotonicRegression")(out_of_bounds="clip")
+    model = library("sklearn.isotonic", "IsotonicRegression")(out_of_bounds="clip")
     model.fit(p, y, sample_weight=weights)
     return (*map(float, model.X_thresholds_), *map(float, model.y_thresholds_))
 
 
-def _library(module: str, name: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return getattr(import_module(module), name)
-    except ImportError as error:
-        raise ConfigError(
-            f"calibrating needs {module.partition('.')[0]}: pip install 'amv[guard]'"
-        ) from error
-
-
 class Bin(NamedTuple):
-    """One bar of a reliability diagram."""
+    """Claims of which about the same was said: what was said of them, and what was.
 
+    *low* and *high* are what *was* may be by chance alone, with 95 % confidence
+    (Wilson); *labels* is how many there are, *weight* what they stand for.
+    """
+
+    said: float
+    was: float
     low: float
     high: float
     weight: float
-    said: float
-    was: float
+    labels: int
 
 
-def reliability(
-    labels: Sequence[Label], calibrator: Callable[[float], float], bins: int = 10
-) -> list[Bin]:
-    """Return, by what was said, how often it was so; bins that hold nothing are left out."""
-    held: dict[int, list[tuple[float, Label]]] = {}
-    for label in labels:
-        said = calibrator(label.p)
-        held.setdefault(min(bins - 1, int(said * bins)), []).append((said, label))
-    found = []
-    for number in sorted(held):
-        own = held[number]
-        weight = sum(label.weight for _, label in own)
-        found.append(
-            Bin(
-                number / bins,
-                (number + 1) / bins,
-                weight,
-                sum(said * label.weight for said, label in own) / weight,
-                sum(label.weight for _, label in own if label.is_violated) / weight,
-            )
-        )
-    return found
+def reliability(labels: Sequence[Label], bins: int = 8) -> list[Bin]:
+    """Return, by what was said, how often it was so, in bins of about the same weight.
+
+    Labels of which the same was said are in one bin.
+    """
+    rest = sorted(labels)
+    share = sum(label.weight for label in rest) / bins
+    found, own, total = list[Bin](), list[Label](), 0.0
+    for label in rest:
+        is_full = total >= share * (len(found) + 1) * (1.0 - 1e-9)
+        if own and is_full and label.p > own[-1].p:
+            found.append(_bin(own))
+            own = []
+        own.append(label)
+        total += label.weight
+    return [*found, _bin(own)] if own else found
+
+
+def _bin(own: Sequence[Label]) -> Bin:
+    weight = sum(label.weight for label in own)
+    was = sum(label.weight for label in own if label.is_violated) / weight
+    low, high = wilson(was, weight**2 / sum(label.weight**2 for label in own))
+    said = sum(label.p * label.weight for label in own) / weight
+    return Bin(said, was, low, high, weight, len(own))
+
+
+def wilson(share: float, count: float, z: float = 1.96) -> tuple[float, float]:
+    """Return between which bounds a probability lies of which *share* of *count* was seen.
+
+    >>> [round(bound, 3) for bound in wilson(0.0, 10)]
+    [0.0, 0.278]
+    """
+    middle = (share + z * z / (2.0 * count)) / (1.0 + z * z / count)
+    reach = z * math.sqrt(share * (1.0 - share) / count + (z / (2.0 * count)) ** 2)
+    reach /= 1.0 + z * z / count
+    return max(0.0, middle - reach), min(1.0, middle + reach)

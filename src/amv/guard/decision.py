@@ -109,7 +109,11 @@ class Decision:
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """The first record of a decision: the case, and hashes of what it is about."""
+    """The first record of a decision: the case, and hashes of what it is about.
+
+    *audit* is the probability with which it was drawn to be audited, *is_audited*
+    whether it was.
+    """
 
     at_s: float
     tool: str
@@ -118,6 +122,8 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     calibration: str
     mode: str
     code: str
+    audit: float = 0.0
+    is_audited: bool = False
     case: Case | None
     judgement: Judgement | None
     premises: tuple[str, ...] = ()
@@ -140,10 +146,22 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """A record of what became of a decision: reserved, settled, approved, labelled."""
+    """A record of what became of a decision: reserved, settled, approved."""
 
     at_s: float
     what: str
+    by: str = ""
+
+
+class Labelled(msgspec.Struct, frozen=True, kw_only=True):
+    """A record of what was true: of each premise named, whether it was violated.
+
+    *weight* is one over the probability with which the decision was looked into.
+    """
+
+    at_s: float
+    violated: dict[str, bool]
+    weight: float = 1.0
     by: str = ""
 
 

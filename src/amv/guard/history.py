@@ -7,7 +7,6 @@ from amv.errors import AmvError, InvalidInput, ItemNotFound
 from amv.guard import record
 from amv.guard.decision import Decision, Ended, Observed, Opened
 from amv.guard.judge import Case, Evidence, judge
-from amv.guard.labels import Told, labels_of
 from amv.guard.plan import Verdict
 from amv.guard.ports import GuardReader, GuardStore, LedgerRow, RecordRow, State
 from amv.guard.state import Deciding, decision_of, is_told, loaded
@@ -72,15 +71,6 @@ class History:
         with self._store.read() as reader:
             rows = [row for state in UNSETTLED for row in reader.in_state(state, math.inf)]
         return sorted(rows, key=lambda row: (row.changed_s, row.key))
-
-    def labels(self) -> list[Told]:
-        """Return what checks have shown of the claims that decisions rested on."""
-        with self._store.read() as reader:
-            return [
-                told
-                for row in reader.records(kind="opened")
-                for told in labels_of(loaded(reader, row.decision_id))
-            ]
 
     def number_of(self, decision_id: str) -> int:
         """Return the number of the record that opened a decision; raises ItemNotFound."""
@@ -165,6 +155,8 @@ def _told(state: Deciding, ended: list[str]) -> list[str]:
     lines = [f"{decision.verdict}: {decision.call}", f"  {decision.reason}"]
     if not is_told(state):
         lines.append("  The words of this decision were forgotten; its numbers are kept.")
+    if state.opened.is_audited:
+        lines.append(f"  drawn for an audit (probability {state.opened.audit:g})")
     for premise in decision.premises:
         known = "not remembered" if premise.remembered is None else f"{premise.remembered!r}"
         weight = "" if premise.is_critical else ", not critical"
@@ -185,4 +177,10 @@ def _told(state: Deciding, ended: list[str]) -> list[str]:
             f"{{claim: {hint.claim!r}{need}}}; it weighs nothing until the policy says so"
         )
     lines += [f"  then {what}" for what in ended]
+    for labelled in state.labelled:
+        by = f", says {labelled.by}" if labelled.by else ""
+        lines += [
+            f"  in truth, {name} {'was violated' if so else 'held'}{by}"
+            for name, so in labelled.violated.items()
+        ]
     return lines

@@ -36,6 +36,7 @@ from amv.guard.plan import (
     exact,
     myopic,
 )
+from amv.guard.prior import Features
 
 Outcome = Literal["confirmed", "refuted", "inconclusive"]
 
@@ -51,12 +52,18 @@ PLANNERS: Mapping[str, Planner] = {
 
 
 class CasePremise(msgspec.Struct, frozen=True, kw_only=True):
-    """A critical premise: how likely it is violated by itself, and what that would lose."""
+    """A critical premise: how likely it is violated by itself, and what that would lose.
+
+    *features* are those of the claim that *p* was said of, None where it came
+    from no claim that supports the action.
+    """
 
     name: str
     p: float
     theta: float
     age_h: float = 0.0
+    kind: str = ""
+    features: Features | None = None
     rests_on: tuple[int, ...] = ()
 
 

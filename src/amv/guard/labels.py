@@ -1,44 +1,304 @@
-"""Labels: what checks have shown of claims, for calibrating what was said of them.
+"""Labels: what became known of claims, for learning from what was said of them.
 
-A label is a remembered claim that supported its action, with the probability
-that was said of it before any check, and whether the first check that told
-anything refuted it.  A check is not the truth, but as near to it as the gate
-comes by itself.  What was unknown, or came from a source that is not trusted,
-was given no probability of its own and makes no label.
+A label is a remembered claim that supported its action, with what was known of
+it, and whether it was wrong.  That says the person, or the world, who was asked
+for the truth (`Labels.label`); otherwise the first check that told anything,
+which is not the truth, but as near to it as the gate comes by itself.  What was
+unknown, or came from a source that is not trusted, makes no label.
+
+What a plan checks is no fair sample: it is what looked doubtful.  So a share of
+decisions is audited, drawn before anything is known of them: all is checked
+that can be.  A label that is there only because of the audit counts with one
+over the audit's probability (Horvitz-Thompson), one that the plan asked for
+anyway counts once, and so every claim that could be checked is expected to
+count once, whether it was doubtful or not.  Without an audit there is nothing
+to weigh with, and what is learned holds for claims that are checked.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
-from amv.guard.calibration import Label
-from amv.guard.prior import UNKNOWN
-from amv.guard.state import Deciding
+import msgspec
+
+from amv.checks import shown
+from amv.errors import InvalidInput
+from amv.guard import record
+from amv.guard.certificate import Instance
+from amv.guard.decision import Labelled
+from amv.guard.judge import NOTHING, Case, Evidence
+from amv.guard.ports import GuardStore, GuardWriter
+from amv.guard.prior import Features, LogisticPrior
+from amv.guard.reliability import Answer
+from amv.guard.state import Deciding, loaded
+
+Source = Literal["checked", "audited", "told"]
+
+LABEL_WEIGHT_MAX = 1e6
 
 
 class Told(NamedTuple):
-    """A label, and the digest of the calibration under which its probability was said."""
+    """A label: a claim of some kind, what was said of it before any check, and what was so.
 
-    calibration: str
-    label: Label
+    *source* is how it came to be known: by a check that paid, by an audit, or
+    because somebody was asked.
+    """
+
+    number: int
+    features: Features
+    kind: str
+    said: float
+    is_violated: bool
+    weight: float
+    source: Source
 
 
-def labels_of(state: Deciding) -> list[Told]:
-    """Return the labels of one decision; none where its words were forgotten."""
-    if state.opened.case is None:
-        return []
-    by_name = {premise.name: premise for premise in state.words.premises}
-    checks = {check.name: check for check in state.case.checks}
-    shown: dict[int, bool] = {}
-    for evidence in state.evidence:
-        about = checks[evidence.check].premises
-        for place, outcome in zip(about, evidence.outcomes, strict=True):
-            if outcome != "inconclusive":
-                shown.setdefault(place, outcome == "refuted")
+class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A label as it stands in a file."""
+
+    age_h: float
+    trust: float
+    is_violated: bool
+    kind: str = ""
+    confidence: float = 0.9
+    is_contradicted: bool = False
+    weight: float = 1.0
+
+
+def read_label(line: bytes | str) -> Told:
+    """Return the label in a JSON object; raises InvalidInput, or DecodeError of msgspec.
+
+    >>> read_label('{"kind": "status", "age_h": 5, "trust": 0.8, "is_violated": true}').kind
+    'status'
+    """
+    one = msgspec.json.decode(line, type=_Line)
+    features = Features(
+        confidence=one.confidence,
+        age_h=one.age_h,
+        trust=one.trust,
+        is_contradicted=one.is_contradicted,
+    )
+    said = LogisticPrior()(features)
+    return Told(0, features, one.kind, said, one.is_violated, _weight(one.weight), "told")
+
+
+class Drawn(NamedTuple):
+    """An action for a certificate; *is_told* if its truth was told, and not only checked."""
+
+    instance: Instance
+    is_told: bool
+
+
+class Log(NamedTuple):
+    """What a log of decisions holds for learning.
+
+    *incomplete* counts those drawn for an audit of which an answer or the truth
+    is missing.
+    """
+
+    decisions: int
+    labels: list[Told]
+    answers: list[Answer]
+    drawn: list[Drawn]
+    incomplete: int
+
+
+class _Shown(NamedTuple):
+    """What the first check that told anything of a premise found."""
+
+    is_violated: bool
+    is_audit: bool
+
+
+class Labels:
+    """The learning half of the gate: it takes the truth, and tells what was so."""
+
+    _store: GuardStore
+    _clock: Callable[[], float]
+
+    def label(
+        self,
+        decision_id: str,
+        violated: Mapping[str, bool],
+        *,
+        weight: float = 1.0,
+        by: str = "",
+    ) -> None:
+        """Note what was true of the premises of a decision: whether each was violated.
+
+        *weight* is one over the probability with which this decision was chosen
+        to be looked into.  What is said later of a premise holds.  Raises
+        ItemNotFound, InvalidInput for a premise that the decision does not have.
+        """
+        if not isinstance(violated, Mapping) or not violated:
+            raise InvalidInput(f"need what was true, by premise, got {shown(violated)}")
+        for name, value in violated.items():
+            if not isinstance(value, bool):
+                raise InvalidInput(f"{name!r} was violated or not: need a bool, got {shown(value)}")
+        weight = _weight(weight)
+        if not isinstance(by, str):
+            raise InvalidInput(f"need the name of who says so, got {shown(by)}")
+
+        def work(tx: GuardWriter) -> None:
+            known = loaded(tx, decision_id).opened.premises
+            for name in violated:
+                if name not in known:
+                    there = ", ".join(known) or "none"
+                    raise InvalidInput(
+                        f"decision {decision_id!r} has no premise {shown(name)}; there is {there}"
+                    )
+            body = Labelled(at_s=self._clock(), violated=dict(violated), weight=weight, by=by)
+            record.append(tx, decision_id, "labelled", body)
+
+        self._store.write(work)
+
+    def log(self, *, namespace: tuple[str, ...] = (), after: int = 0) -> Log:
+        """Return what the decisions after record *after* hold for learning.
+
+        Only those whose namespace begins with *namespace*.
+        """
+        found, count, incomplete = Log(0, [], [], [], 0), 0, 0
+        for number, state in self._judged(namespace, after):
+            count += 1
+            found.labels.extend(labels_of(number, state))
+            found.answers.extend(answers_of(state))
+            if _is_drawn(state):
+                drawn = drawn_of(state)
+                incomplete += drawn is None
+                found.drawn.extend([] if drawn is None else [drawn])
+        return found._replace(decisions=count, incomplete=incomplete)
+
+    def labels(self, *, namespace: tuple[str, ...] = (), after: int = 0) -> list[Told]:
+        """Return what became known of the claims that decisions rested on."""
+        return self.log(namespace=namespace, after=after).labels
+
+    def _judged(self, namespace: tuple[str, ...], after: int) -> Iterator[tuple[int, Deciding]]:
+        """Return the decisions that have a case, and whose words were not forgotten."""
+        with self._store.read() as reader:
+            for row in reader.records(after=after, kind="opened"):
+                state = loaded(reader, row.decision_id)
+                is_whole = len(state.words.premises) == len(state.opened.premises)
+                is_within = state.words.namespace[: len(namespace)] == namespace
+                if state.opened.case is not None and is_whole and is_within:
+                    yield row.number, state
+
+
+def labels_of(number: int, state: Deciding) -> list[Told]:
+    """Return the labels of one decision, whose first record is *number*."""
+    checked, told = _checked(state), _told(state)
+    by_audit = 1.0 / state.opened.audit if state.opened.audit > 0.0 else 0.0
     found = []
-    for place, is_violated in shown.items():
-        said = state.case.premises[place]
-        premise = by_name.get(said.name)
-        if premise is None or not premise.is_remembered or said.p == UNKNOWN:
+    for place, premise in enumerate(state.case.premises):
+        of_check, truth = checked.get(place), told.get(premise.name)
+        weight = 1.0
+        source: Source = "checked"
+        if premise.features is None:
             continue
-        if premise.holds_for(premise.remembered):
-            found.append(Told(state.opened.calibration, Label(said.p, is_violated)))
+        if of_check is not None:
+            is_violated = of_check.is_violated if truth is None else truth.is_violated
+            if of_check.is_audit:
+                weight, source = by_audit, "audited"
+        elif truth is not None and not (by_audit and _is_checkable(state.case, place)):
+            # Where an audit draws the sample, what was told besides would count twice.
+            is_violated, weight, source = truth.is_violated, truth.weight, "told"
+        else:
+            continue
+        features, kind, p = premise.features, premise.kind, premise.p
+        found.append(Told(number, features, kind, p, is_violated, weight, source))
     return found
+
+
+def answers_of(state: Deciding) -> list[Answer]:
+    """Return what checks said of premises whose truth was told."""
+    told, checks = _told(state), {check.name: check for check in state.case.checks}
+    names = [premise.name for premise in state.case.premises]
+    return [
+        Answer(evidence.check, outcome == "refuted", truth.is_violated, truth.weight)
+        for evidence in state.evidence
+        for place, outcome in zip(checks[evidence.check].premises, evidence.outcomes, strict=True)
+        if outcome != NOTHING and (truth := told.get(names[place])) is not None
+    ]
+
+
+def drawn_of(state: Deciding) -> Drawn | None:
+    """Return a decision as an instance; None if an answer or the truth is missing.
+
+    A check whose source has answered under another name would have answered the
+    same.  A premise of which nothing became known counts as violated, as long
+    as something became known of another.
+    """
+    answers = {evidence.check: evidence for evidence in state.evidence}
+    for check in state.case.checks:
+        same = [
+            answers[one.name]
+            for one in state.case.checks
+            if one.name in answers and (one.group, one.premises) == (check.group, check.premises)
+        ]
+        if check.name not in answers and not same:
+            return None
+        answers.setdefault(check.name, Evidence(check=check.name, outcomes=same[0].outcomes))
+    checked, told = _checked(state), _told(state)
+    so = {place: one.is_violated for place, one in checked.items()}
+    names = [premise.name for premise in state.case.premises]
+    so |= {place: told[name].is_violated for place, name in enumerate(names) if name in told}
+    if names and not so:
+        return None
+    # Without a check there was nothing to draw: whoever told the truth did.
+    by_hand = max((truth.weight for truth in told.values()), default=1.0)
+    weight = 1.0 / state.opened.audit if state.case.checks else by_hand
+    return Drawn(
+        Instance(
+            case=state.case,
+            answers=answers,
+            is_harmful=any(so.get(place, True) for place in range(len(names))),
+            weight=weight,
+        ),
+        is_told=any(name in told for name in names),
+    )
+
+
+def _is_drawn(state: Deciding) -> bool:
+    """Return whether a decision is a fair sample, with all that its checks would have said."""
+    return state.opened.is_audited or not state.case.checks
+
+
+def _checked(state: Deciding) -> dict[int, _Shown]:
+    """Return, by premise, what the first check that told anything found."""
+    checks = {check.name: check for check in state.case.checks}
+    found: dict[int, _Shown] = {}
+    planned, is_audit = state.opened.judgement, False
+    for observed in state.observed:
+        # What follows an audit's check would not have been asked without it.
+        is_audit = is_audit or planned is None or planned.check != observed.evidence.check
+        about = checks[observed.evidence.check].premises
+        for place, outcome in zip(about, observed.evidence.outcomes, strict=True):
+            if outcome != NOTHING:
+                found.setdefault(place, _Shown(outcome == "refuted", is_audit))
+        planned = observed.judgement
+    return found
+
+
+class _Truth(NamedTuple):
+    """What somebody told of a premise, and one over the probability of looking into it."""
+
+    is_violated: bool
+    weight: float
+
+
+def _told(state: Deciding) -> dict[str, _Truth]:
+    """Return the truth by premise, as it was told last."""
+    return {
+        name: _Truth(so, one.weight) for one in state.labelled for name, so in one.violated.items()
+    }
+
+
+def _is_checkable(case: Case, place: int) -> bool:
+    return any(place in check.premises for check in case.checks)
+
+
+def _weight(weight: Any) -> float:
+    is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+    if is_number and 1.0 <= weight <= LABEL_WEIGHT_MAX:
+        return float(weight)
+    raise InvalidInput(
+        f"a weight is one over a probability, from 1 to {LABEL_WEIGHT_MAX:g}, got {shown(weight)}"
+    )

@@ -122,7 +122,8 @@ class ActionRule(Rule, frozen=True):
 
     Each argument of a commit action is in a premise, in the idempotency key, or
     among the *free* ones; any other is a premise that nobody verified.  With
-    *approval*, a person is asked where the gate abstains.
+    *approval*, a person is asked where the gate abstains.  With the probability
+    *audit*, everything is checked that can be, whether it pays or not.
     """
 
     loss: Loss | None = None
@@ -133,6 +134,7 @@ class ActionRule(Rule, frozen=True):
     idempotency: Idempotency | None = None
     harm_max: float | None = None
     risk_max: float | None = None
+    audit: float | None = None
     permit_s: float = PERMIT_S
     approval: bool = False
     approval_s: float = APPROVAL_S
@@ -144,9 +146,10 @@ class VerifierRule(Rule, frozen=True):
 
     *cost* is its price, *sensitivity* P(refute | violated), *specificity*
     P(confirm | holds).  Checks of one *group* are one source.  What it reads
-    changes about every *fresh_s* seconds; the more a wrong action loses, the
-    sooner an earlier reading is too old to be used again.  The gate alone asks a
-    *url*, unless the check may be made *by_client* as well.
+    changes about every *fresh_s* seconds, or sooner if a calibration says so; the
+    more a wrong action loses, the sooner an earlier reading is too old to be
+    used again.  The gate alone asks a *url*, unless the check may be made
+    *by_client* as well.
     """
 
     tool: str | None = None
@@ -171,6 +174,7 @@ class Defaults(Rule, frozen=True):
     on_gate_error: Literal["abstain"] = "abstain"
     harm_max: float = EPSILON
     risk_max: float | None = None
+    audit: float = 0.0
     check_weight: float = 1.0
     planner: str = "default"
 
@@ -258,6 +262,7 @@ def _check(where: str, name: str, check: Any) -> None:
 
 def _check_defaults(policy: Policy) -> None:
     policy.prices(ActionRule(loss=Loss(wrong=1.0, abstain=1.0)))
+    check_probability(policy.defaults.audit, "audit")
     _known([policy.defaults.planner], PLANNERS, "planner")
 
 
@@ -296,6 +301,8 @@ def _check_action(rule: ActionRule, policy: Policy) -> None:
         thetas = [wrong if p.wrong is None else p.wrong for p in rule.rests_on.values()]
         above = policy.prices(rule).critical_above
         check_count(sum(theta > above for theta in thetas))
+    if rule.audit is not None:
+        check_probability(rule.audit, "audit")
     if not 0.0 < rule.permit_s <= 86_400.0:
         raise InvalidInput(f"permit_s must be above 0 and at most a day, got {rule.permit_s}")
     if not 0.0 < rule.approval_s < math.inf:

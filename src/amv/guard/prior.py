@@ -83,5 +83,10 @@ def sigmoid(z: float) -> float:
 
 
 def clipped(p: float) -> float:
-    """Return *p* within what a claim's probability may be: nothing is certain."""
-    return min(P_MAX, max(P_MIN, p))
+    """Return *p* within what a claim's probability may be: nothing is certain.
+
+    What is no number counts as the worst that there is.
+    """
+    if p <= P_MAX:
+        return max(P_MIN, p)
+    return P_MAX

@@ -11,6 +11,7 @@ way ends in ABSTAIN, never in PROCEED.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
@@ -19,13 +20,16 @@ from amv.errors import AmvError, Conflict, EmbedderError, InvalidInput, ItemNotF
 from amv.guard import approval, bind, budget, ledger, record
 from amv.guard.actions import Action, canonical
 from amv.guard.bind import Premise
+from amv.guard.calibration import Calibration
 from amv.guard.decision import CheckRequest, Decision, Ended, Observed, Opened, Permit, Words
 from amv.guard.execution import Executions
 from amv.guard.history import History
 from amv.guard.judge import Evidence, judge
+from amv.guard.learning import Learning
 from amv.guard.plan import Verdict
 from amv.guard.policy import ActionRule, Policy
 from amv.guard.ports import ApprovalRow, Checker, Claims, Finding, GuardStore, GuardWriter
+from amv.guard.prior import Features
 from amv.guard.state import (
     NOT_FOUND,
     Deciding,
@@ -49,7 +53,7 @@ OPEN_S = 3600.0
 """How long a decision waits for evidence; what it rests on is too old after that."""
 
 
-class GuardService(Executions, History):
+class GuardService(Executions, History, Learning):
     """The gate over one policy, one memory's claims and one store."""
 
     def __init__(
@@ -59,11 +63,12 @@ class GuardService(Executions, History):
         store: GuardStore,
         checker: Checker,
         *,
-        prior: bind.Prior,
-        calibration: str,
+        prior: Callable[[Features], float],
+        calibration: Calibration,
         clock: Callable[[], float],
         new_id: Callable[[], str],
         new_token: Callable[[], str],
+        chance: Callable[[], float],
         seen: Callable[[tuple[str, ...], str], Sequence[Seen]] = lambda namespace, session: (),
     ) -> None:
         """Decide by *policy*; *seen* tells which claims a namespace's session has read."""
@@ -71,10 +76,11 @@ class GuardService(Executions, History):
         self._policy = policy
         self._checker = checker
         self._prior = prior
-        self._calibration = calibration
+        self._given = self._calibration = calibration
         self._new_id = new_id
         self._new_token = new_token
         self._seen = seen
+        self._chance = chance
         self.approvals = approval.Approvals(store)
 
     @property
@@ -145,7 +151,7 @@ class GuardService(Executions, History):
 
     def _foreseen(self, action: Action) -> Decision:
         try:
-            state = self._prepared(_checked_action(action))
+            state = self._prepared(_checked_action(action), is_real=False)
             return replace(decision_of(state), id="", check=self._request(state))
         except (StoreError, ItemNotFound, Conflict, EmbedderError) as error:
             return self._failed(action, error)
@@ -162,28 +168,33 @@ class GuardService(Executions, History):
 
     # Preparing
 
-    def _prepared(self, action: Action) -> Deciding:
-        now_s, policy = self._clock(), self._policy
-        rule = self._rule(action.tool)
+    def _prepared(self, action: Action, *, is_real: bool = True) -> Deciding:
+        now_s, policy, learned = self._clock(), self._policy, self._calibration
+        rule, audit = self._rule(action.tool), 0.0
         premises: list[Premise] = []
         case, code, judgement = None, "unknown_tool", None
         if rule is not None and rule.effect == "read":
             code = "read_only"
         elif rule is not None:
             budget.amount_of(rule, action.arguments)
-            premises = bind.premises_of(action, rule, self._claims, self._prior, now_s)
-            case = bind.case_of(premises, rule, policy, policy.defaults.planner)
+            prior = partial(learned.said, self._prior)
+            premises = bind.premises_of(action, rule, self._claims, prior, now_s)
+            planner, verifiers = policy.defaults.planner, learned.verifiers
+            case = bind.case_of(premises, rule, policy, planner, verifiers)
             judgement = judge(case, ())
             code = "judged"
+            audit = policy.defaults.audit if rule.audit is None else rule.audit
         secret = self._store.secret()
         opened = Opened(
             at_s=now_s,
             tool=action.tool,
             digest=action.digest(),
             policy=policy.digest(),
-            calibration=self._calibration,
+            calibration=learned.digest(),
             mode=policy.mode,
             code=code,
+            audit=audit,
+            is_audited=is_real and audit > 0.0 and self._chance() < audit,
             case=case,
             judgement=judgement,
             premises=tuple(premise.name for premise in premises),
@@ -219,7 +230,7 @@ class GuardService(Executions, History):
             tool=action.tool,
             digest=action.digest(),
             policy=self._policy.digest(),
-            calibration=self._calibration,
+            calibration=self._calibration.digest(),
             mode=self._policy.mode,
             code="invalid_action",
             case=None,
@@ -289,11 +300,18 @@ class GuardService(Executions, History):
         )
 
     def _asked(self, state: Deciding) -> Finding:
-        request = self._request(state)
+        check, request = state.check(), self._request(state)
+        assert check is not None
         assert request is not None
+        rule = self._policy.verifiers[request.verifier]
+        about = {state.case.premises[place].kind for place in check.premises}
+        changes_s = self._calibration.changes_s(about)
+        if changes_s is not None and changes_s < rule.fresh_s:
+            # What was declared is the most; what was learned may only be stricter.
+            rule = msgspec.structs.replace(rule, fresh_s=changes_s)
         return self._checker.run(
             request.verifier,
-            self._policy.verifiers[request.verifier],
+            rule,
             request.arguments,
             # What a person has approved is checked anew, whatever was read before.
             worth=math.inf

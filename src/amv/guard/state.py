@@ -9,7 +9,7 @@ from amv.errors import InvalidInput, ItemNotFound
 from amv.guard import record
 from amv.guard.actions import canonical, equal
 from amv.guard.bind import Premise
-from amv.guard.decision import CheckView, Decision, Observed, Opened, PremiseView, Words
+from amv.guard.decision import CheckView, Decision, Labelled, Observed, Opened, PremiseView, Words
 from amv.guard.judge import NOTHING, Case, CaseCheck, Evidence, Judgement, Outcome
 from amv.guard.plan import Verdict
 from amv.guard.ports import Finding, GuardReader, GuardWriter, RecordRow, Shown, TextRow
@@ -37,6 +37,7 @@ class Deciding:
     opened: Opened
     words: Words
     observed: tuple[Observed, ...] = ()
+    labelled: tuple[Labelled, ...] = ()
     unwritten: tuple[Opened | Observed, ...] = ()
     shown: tuple[Shown, ...] = ()
     is_approved: bool = False
@@ -58,11 +59,33 @@ class Deciding:
         return self.opened.case
 
     def check(self) -> CaseCheck | None:
+        """Return the check that the plan or the approval asks for, or else the audit."""
+        if self.judgement is None:
+            return None
+        return self._due() or (self._audited() if self.opened.is_audited else None)
+
+    @property
+    def is_auditing(self) -> bool:
+        """Whether nothing but the audit asks for the next check."""
+        return self.judgement is not None and self._due() is None and self.check() is not None
+
+    def _due(self) -> CaseCheck | None:
         """Return the check that the plan asks for, or else the approval."""
         name = None if self.judgement is None else self.judgement.check
-        if name is None and self.is_approved:
-            return self._unmade()
-        return next((one for one in self.case.checks if one.name == name), None) if name else None
+        if name is None:
+            return self._unmade() if self.is_approved else None
+        return next(one for one in self.case.checks if one.name == name)
+
+    def _audited(self) -> CaseCheck | None:
+        """Return the next check that nothing else asks for; None if none is left."""
+        by_name = {check.name: check for check in self.case.checks}
+        # The same source twice is not two opinions.
+        told = {by_name[e.check].group for e in self.evidence if set(e.outcomes) != {NOTHING}}
+        asked = {evidence.check for evidence in self.evidence}
+        return next(
+            (one for one in self.case.checks if one.name not in asked and one.group not in told),
+            None,
+        )
 
     def _unmade(self) -> CaseCheck | None:
         """Return the cheapest check left of a premise of which no check has told anything.
@@ -143,6 +166,7 @@ def loaded(reader: GuardReader, decision_id: str) -> Deciding:
         opened=record.body_of(rows[0], Opened),
         words=words,
         observed=tuple(observed_in(rows)),
+        labelled=tuple(record.body_of(row, Labelled) for row in rows if row.kind == "labelled"),
     )
 
 
@@ -232,16 +256,19 @@ def decision_of(state: Deciding) -> Decision:
     if judged is None:
         return base
     is_unresolved = bool(judged.unresolved) and judged.verdict == Verdict.ABSTAIN
+    is_audit = state.is_auditing
     checks = _checks(state)
     reason = reason_of(judged, state.case)
     if is_unresolved:
         vain = (f"{one.verifier}: {one.ended}" for one in checks if one.ended != "answered")
         reason = f"{reason} ({', '.join(vain)})"
+    if is_audit:
+        reason = f"{reason}; drawn at random to be checked anyway"
     return replace(
         base,
         checks=checks,
-        code="unresolved" if is_unresolved else opened.code,
-        verdict=judged.verdict,
+        code="unresolved" if is_unresolved and not is_audit else opened.code,
+        verdict=Verdict.VERIFY.value if is_audit else judged.verdict,
         reason=reason + _unbound_of(state, judged),
         risk=judged.proceed,
         harm=judged.harm,
