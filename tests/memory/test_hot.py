@@ -345,9 +345,9 @@ def test_a_cell_of_codes_of_another_width_is_a_damaged_store() -> None:
     """Scored all the same, it would read past its end or rank at random."""
     cell_ids, reader = np.asarray([7], dtype=np.int64), cast(Reader, Wide())
 
-    assert len(View(128, 8).members(reader, cell_ids)) == 1
+    assert len(View(64, 8).members(reader, cell_ids)) == 1
     with pytest.raises(StoreError, match=r"cell 7 have 32 bytes, needed 33: .* --rebuild"):
-        View(129, 8).members(reader, cell_ids)
+        View(65, 8).members(reader, cell_ids)
 
 
 def test_a_bound_on_cells_keeps_those_used_last() -> None:
@@ -384,7 +384,9 @@ def test_an_index_that_lacks_something_is_called_damaged() -> None:
 
 def probed(reader: Reader, ns_id: int, query: Floats) -> list[int]:
     """Return the cells that the index, loaded anew, finds nearest."""
-    found: list[int] = load_index(reader, ns_id, DIMENSION).probe(query, 5).cell_ids.tolist()
+    found: list[int] = (
+        load_index(reader, ns_id, DIMENSION).probe(query, 5, 10_000).cell_ids.tolist()
+    )
     return found
 
 

@@ -13,7 +13,7 @@ from amv.memory.ports import RETIRED
 from amv.stores.sqlite import SqliteStore
 from amv.stores.sqlite.migrate import migrations
 from amv.testing import FakeClock
-from tests.memory.worlds import ALICE, BOB, DIMENSION, SMALL, World
+from tests.memory.worlds import ALICE, BOB, SMALL, World
 from tests.stores.older import THIRD_CELL, turn_back
 
 WHOLE = replace(SMALL, cells=replace(SMALL.cells, probes_warm=400, probes_cold=400))
@@ -75,8 +75,6 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Found, dict
         placements: list[tuple[Any, ...]] = connection.execute("SELECT * FROM placement").fetchall()
         assert {len(place) for place in placements} == {4}
         assert {min(place[2], 1) for place in placements} == {RETIRED, 0, 1}
-        widths = "SELECT DISTINCT length(data) / members - 8 FROM cell_part"
-        assert connection.execute(widths).get == DIMENSION // 2
         for table in ("cell", "cell_part", "cell_snapshot"):
             assert connection.execute(f"SELECT count(*) FROM {table}").get > 0
     return path.read_bytes(), results, items_kept
@@ -113,12 +111,14 @@ def assert_as_before(
     with closing(apsw.Connection(str(path))) as connection:
         assert connection.execute("PRAGMA user_version").get == len(migrations())
         assert connection.execute("SELECT count(*) FROM placement WHERE third_id > 0").get > 0
-        widths = "SELECT DISTINCT length(data) / members - 8 FROM cell_part"
-        assert connection.execute(widths).fetchall() == [(DIMENSION // 4,)]
+        held: Any = connection.execute("SELECT sum(members) FROM cell_part").get
+        placed = "SELECT sum((cell_id > 0) + (second_id > 0) + (third_id > 0)) FROM placement"
+        assert connection.execute(placed).get == held
+        assert connection.execute("SELECT max(third_id) FROM placement").get > 0
 
 
 def test_opening_leaves_no_cell_of_before_and_retires_nothing_anew(path: Path) -> None:
-    """Codes of before would be read at another width; what is superseded stays in no index."""
+    """Cells of before are divided otherwise; what is superseded stays in no index."""
     with closing(apsw.Connection(str(path))) as connection:
         retired = connection.execute("SELECT id FROM placement WHERE cell_id = -1").fetchall()
         others = connection.execute("SELECT id FROM placement WHERE cell_id >= 0").fetchall()

@@ -317,11 +317,11 @@ def test_the_short_way_finds_what_the_long_one_does(
     short, general, went = outcomes(world, monkeypatch, vector=vector, k=k, as_of=as_of, cold=cold)
 
     assert_same(short, general)
-    event(f"went the short way: {went}, more than are looked at: {n > max(k + 16, 96, 2 * k)}")
+    event(f"went the short way: {went}, more than are looked at: {n > max(k + 16, 64, 2 * k)}")
 
 
-@pytest.mark.parametrize("k", [1, 10, 96, 256])
-@pytest.mark.parametrize("n", [5, 96, 97, 300, 1500, 1999])
+@pytest.mark.parametrize("k", [1, 10, 64, 256])
+@pytest.mark.parametrize("n", [5, 64, 65, 300, 1500, 1999])
 def test_the_short_way_is_the_one_that_is_gone(
     monkeypatch: pytest.MonkeyPatch, n: int, k: int
 ) -> None:
@@ -338,7 +338,7 @@ def test_the_short_way_is_the_one_that_is_gone(
         assert_same(short, general)
         assert len(short.hits) == min(n, k)
         assert is_within(short, world.settings.budget)
-        pool = min(n, max(k + 16, 96, 2 * k))
+        pool = min(n, max(k + 16, 64, 2 * k))
         hot = min(n, world.settings.budget.hot)
         assert (short.scanned.hot, short.scanned.warm) == (hot, n - hot + pool)
         assert short.scanned.cold == short.scanned.postings == 0
@@ -356,7 +356,7 @@ def test_where_the_short_way_ends_the_long_one_is_gone(
         case "expired":
             add_vectors(world, query[None, :], expires_at=world.clock() + 1.0)
         case "equal":
-            add_vectors(world, np.stack([query] * 97))
+            add_vectors(world, np.stack([query] * 65))
         case "long":
             world.add("one two three")
             query = unit(world.embedder.embed(["one", "two", "three"]).sum(axis=0)[None, :])[0]
@@ -526,7 +526,8 @@ def distinct_counts(world: World, query: Floats, *, k: int, cold: bool | None) -
         return [], taken
 
     reserve = min(max(settings.rerank, 2 * k), budget.warm // 2)
-    first = view.index.probe(turned, cells.probes_cold if cold else cells.probes_warm)
+    room = budget.warm - reserve - len(view.pending) + (budget.cold if cold else 0)
+    first = view.index.probe(turned, cells.probes_cold if cold else cells.probes_warm, room)
     asked = first.cell_ids.tolist()
     warm = len(view.pending) + first.distances
     in_cold = max(0, warm - (budget.warm - reserve))
@@ -536,7 +537,8 @@ def distinct_counts(world: World, query: Floats, *, k: int, cold: bool | None) -
     if cold is not False:
         affordable = len(asked) * (budget.cold - in_cold) // first.distances
         if cold is None and affordable > len(asked):
-            further = view.index.probe(turned, min(affordable, cells.probes_cold))
+            left = budget.cold - in_cold
+            further = view.index.probe(turned, min(affordable, cells.probes_cold), left)
             in_cold += further.distances
             done = asked[: len(asked) - len(rest)]
             rest = [i for i in further.cell_ids.tolist() if i not in done]
@@ -638,8 +640,8 @@ def test_items_that_wait_for_their_cell_are_scanned_as_far_as_the_budget_goes(
     """Into the share of cold ones; beyond that the result says so."""
     settings = replace(SMALL, budget=TIGHT, cells=CellSettings(from_vectors=10**6))
     world = World(store, settings)
-    # Kept back for a second look are 96.
-    world.fill(3 * 256 - 96)
+    # Kept back for a second look are 64.
+    world.fill(3 * 256 - 64)
     vector = world.embedder.embed(["thing1"])[0]
     for query in ({"query": "thing1"}, {"vector": vector}):
         result = world.memory.search(**query, namespace=ALICE)

@@ -49,7 +49,7 @@ def _copy(connection: apsw.Connection) -> None:
 
 
 def _two_cells(connection: apsw.Connection) -> None:
-    """Take vectors out of their third cell, and have codes be twice as wide."""
+    """Take vectors out of their third cell."""
     places = {
         vector_id: {cell_id, second_id}
         for vector_id, cell_id, second_id in connection.execute(
@@ -63,10 +63,9 @@ def _two_cells(connection: apsw.Connection) -> None:
         ids = np.frombuffer(data[: 8 * count], dtype="<i8")
         codes = np.frombuffer(data[8 * count :], dtype=np.uint8).reshape(count, -1)
         stays = np.asarray([part_id // PARTS_MAX in places[i] for i in ids.tolist()], dtype=bool)
-        wide = np.repeat(codes[stays], 2, axis=1)
         connection.execute("DELETE FROM main.cell_part WHERE id = ?", (part_id,))
         if stays.any():
             connection.execute(
                 "INSERT INTO main.cell_part VALUES (?, ?, ?)",
-                (part_id, int(stays.sum()), ids[stays].tobytes() + wide.tobytes()),
+                (part_id, int(stays.sum()), ids[stays].tobytes() + codes[stays].tobytes()),
             )

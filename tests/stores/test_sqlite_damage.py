@@ -46,7 +46,7 @@ def _fill(writer: Writer) -> None:
     writer.add_history(1, HistoryRow(NOW_S, "edited", "before", Claim("s", "a", 0)))
     writer.add_vectors(1, Vectors(IDS, MATRIX))
     writer.stage_vectors(Vectors(IDS, MATRIX))
-    members = Members(IDS, np.arange(4, dtype=np.uint8).reshape(2, 2))
+    members = Members(IDS, np.arange(8, dtype=np.uint8).reshape(2, 4))
     cells = [writer.add_cell(1, row, members) for row in np.eye(3, 8, dtype=np.float32)]
     writer.place(IDS, np.full((2, 3), cells))
     writer.add_postings(1, [NewPostings(key, {"word": 1}, 1) for key in KEYS])
@@ -197,7 +197,7 @@ def test_what_cells_hold_is_compared_with_where_vectors_are(
 @pytest.mark.parametrize("damage", [f"UPDATE cell_part SET data = {WIDER} WHERE id < 512"])
 def test_a_cell_is_not_extended_by_codes_of_another_width(store: SqliteStore) -> None:
     """Those put together would be cut up at the wrong places."""
-    members = Members(IDS, np.arange(4, dtype=np.uint8).reshape(2, 2))
+    members = Members(IDS, np.arange(8, dtype=np.uint8).reshape(2, 4))
     store.write(lambda writer: writer.extend_cells({1: members}))
 
     with pytest.raises(StoreError, match="several dimensions"), store.read() as reader:

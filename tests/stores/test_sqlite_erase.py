@@ -160,7 +160,7 @@ def test_a_vector_and_its_code_in_all_three_cells_are_gone(store: SqliteStore, p
     # As bytes, these ids stand nowhere but in cells.
     ids = (np.arange(count, dtype=np.int64) + 0x5A5A5A5A) * PASSAGES_MAX
     matrix = rng.normal(size=(count, dimension)).astype(np.float32)
-    codes = rng.integers(0, 256, (count, dimension // 4), np.uint8)
+    codes = rng.integers(0, 256, (count, dimension // 2), np.uint8)
 
     def add(writer: Writer) -> tuple[int, int, int]:
         ns_id = writer.create_namespace(("a",), 1.0).ns_id

@@ -330,13 +330,15 @@ class CentroidIndex:
     def probe(self, query: Floats, count: int, distances_max: int) -> Probe:
         """Return up to *count* of the cells nearest to *query*, of shape (d,).
 
-        Fewer where more could take more than *distances_max* distances: each
-        node looked at has at most two times `CONNECTIVITY` neighbours.
+        Fewer where more could take more than *distances_max* distances: no node is
+        measured twice, and each one looked at has at most 2 * `CONNECTIVITY` neighbours.
         """
         count = min(count, len(self._live))
         if not count:
             return Probe(np.zeros(0, dtype=np.int64), 0)
-        most = max(1, (distances_max - DESCENT) // (2 * CONNECTIVITY))
+        nodes = len(self._index)
+        room = distances_max - min(DESCENT, 16 + nodes // 4)
+        most = nodes if nodes <= room else max(1, room // (2 * CONNECTIVITY))
         found, distances = self._probed(query, count, most)
         if 2 * len(found) < min(count, most):
             # What was dropped lies just here: a topic that was forgotten.
@@ -346,7 +348,12 @@ class CentroidIndex:
 
     def _probed(self, query: Floats, count: int, most: int) -> tuple[list[int], int]:
         share = len(self._index) / len(self._live)
-        matches = self._index.search(query, min(int(count * share) + 1, most), threads=1)
+        wanted = min(int(count * share) + 1, most)
+        # It looks at no fewer nodes than this, however few are wanted.  Can be set, by its
+        # documentation; its decorators hide that.
+        self._index.expansion_search = min(EXPANSION_SEARCH, most)  # type: ignore[misc]
+        matches = self._index.search(query, wanted, threads=1)
+        self._index.expansion_search = EXPANSION_SEARCH  # type: ignore[misc]
         found = [i for i in matches.keys.tolist() if i in self._live][:count]
         return found, int(matches.computed_distances)
 
