@@ -146,6 +146,26 @@ def test_an_approved_action_that_is_audited_is_checked_all_the_same() -> None:
         assert done.verdict == "PROCEED"
 
 
+@pytest.mark.parametrize("audit", [0.0, 0.25])
+def test_what_was_checked_for_an_approval_is_no_sample(audit: float) -> None:
+    """Nobody knows how likely a person was to let it go ahead: it has no weight to count by."""
+    rule = {**CANCEL, "approval": True, "harm_max": 0.0}
+    parts: dict[str, Any] = {"actions": {"cancel_order": rule}, "defaults": {"audit": audit}}
+    with audited(lambda: 0.9, **parts) as guard:
+        guard.verifier("order_status")(lambda order_id: "pending")
+        request = guard.decide(cancel()).approval_id
+        guard.approve(request, by="bob")
+        decision = guard.decide(cancel(), approval_id=request)
+        assert (decision.verdict, decision.values) == ("PROCEED", {"status": "pending"})
+
+        assert guard.labels() == []
+
+        # Somebody who was asked is another matter.
+        guard.label(decision.id, {"status": True}, weight=3.0)
+        told = [(one.source, one.weight) for one in guard.labels()]
+        assert told == ([] if audit else [("told", 3.0)])
+
+
 def test_by_their_weights_audits_stand_for_all_decisions() -> None:
     """Horvitz-Thompson: what is drawn counts with one over the probability of drawing it."""
     draw, truth = random.Random(11), random.Random(12)

@@ -193,6 +193,9 @@ def labels_of(number: int, state: Deciding) -> list[Told]:
         source: Source = "checked"
         if premise.features is None:
             continue
+        if of_check is not None and of_check.is_audit and not state.opened.is_audited:
+            # An approval had it checked, and nobody knows how likely that was.
+            of_check = None
         if of_check is not None:
             is_violated = of_check.is_violated if truth is None else truth.is_violated
             if of_check.is_audit:
