@@ -19,6 +19,7 @@ from amv.guard.reliability import Answer, Reliability
 from amv.guard.survival import Aged, Survival
 from amv.testing import FakeClock
 from amv.verifiers import Verifiers
+from amv.verifiers import lifetime_s as lifetime_of
 from tests.guard.gates import CANCEL, OWNER, VERIFIER, cancel, opened, policy_of, remember
 
 P = LogisticPrior()
@@ -300,6 +301,29 @@ def test_what_was_learned_makes_a_reading_old_sooner_and_never_later(
         guard.decide(cancel())
 
     assert used == [used_s]
+
+
+@pytest.mark.parametrize(("check_weight", "lifetime_s"), [(1.0, 0.6), (2.0, 1.2), (0.0, 0.0)])
+def test_a_reading_is_used_for_as_long_as_a_new_check_would_cost_more(
+    check_weight: float, lifetime_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 120 at stake, 0.02 buys 3,600 s x 0.02 / 120; where checks weigh twice, twice that."""
+    used = []
+
+    def run(name: str, rule: VerifierRule, arguments: Any, *, worth: float) -> Finding:
+        used.append(lifetime_of(rule, worth))
+        return Finding("pending")
+
+    monkeypatch.setattr(Verifiers, "run", staticmethod(run))
+    policy = policy_of(
+        verifiers={"order_status": {**VERIFIER, "fresh_s": 3600.0}},
+        defaults={"check_weight": check_weight},
+    )
+    with opened(policy=policy) as guard:
+        remember(guard, source_trust=0.9)
+        guard.decide(cancel())
+
+    assert used == pytest.approx([lifetime_s])
 
 
 def test_the_fastest_of_several_kinds_says_when_a_reading_is_old() -> None:

@@ -313,10 +313,7 @@ class GuardService(Executions, History, Learning):
             request.verifier,
             rule,
             request.arguments,
-            # What a person has approved is checked anew, whatever was read before.
-            worth=math.inf
-            if state.is_approved
-            else max(premise.theta for premise in state.case.premises),
+            worth=_worth(state),
         )
 
     def _observed(self, state: Deciding, finding: Finding) -> Deciding:
@@ -456,6 +453,16 @@ class GuardService(Executions, History, Learning):
             values={},
             arguments=dict(action.arguments),
         )
+
+
+def _worth(state: Deciding) -> float:
+    """Return what a wrong action would lose, in units of what checks cost."""
+    weight = state.case.check_weight
+    # What a person has approved is checked anew, whatever was read before; and so is all
+    # where checks are free.
+    if state.is_approved or weight == 0.0:
+        return math.inf
+    return max(premise.theta for premise in state.case.premises) / weight
 
 
 def _checked_action(action: object) -> Action:
