@@ -263,10 +263,10 @@ def _quantile_ms(row: Row, q: float) -> float:
     return float(np.quantile(row["took_us"], q)) / 1e3
 
 
-def show(rows: Sequence[Row], console: Console) -> None:
-    """Print the table of a run."""
+def table(found: Sequence[Figure]) -> Table:
+    """Return figures as a table."""
     table = Table("figure", "measured", "target", "")
-    for one in figures(rows):
+    for one in found:
         sign = "≥" if one.at_least else "≤"
         table.add_row(
             one.what,
@@ -274,7 +274,12 @@ def show(rows: Sequence[Row], console: Console) -> None:
             "" if one.target is None else f"{sign} {one.target:g} {one.unit}",
             "" if one.target is None else "pass" if one.is_met else "[red]FAIL[/red]",
         )
-    console.print(table)
+    return table
+
+
+def show(rows: Sequence[Row], console: Console) -> None:
+    """Print the table of a run."""
+    console.print(table(figures(rows)))
 
 
 def run(sink: Sink, *, instances: int, repeats: int, decisions: int, seconds: float) -> None:

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 import amv
-from bench import health, planners, report_store, store, store_rows
+from bench import health, learning, planners, report_store, store, store_rows
 from bench.store_rows import Row
 
 NAMES = ["clusters", "spectrum"]
@@ -128,3 +128,16 @@ def test_planners_are_measured_and_held_to_their_targets(tmp_path: Path) -> None
     assert all(one.is_met for one in regrets)
     assert isinstance(console.file, io.StringIO)
     assert "pass" in console.file.getvalue()
+
+
+def test_what_is_learned_is_measured_and_held_to_its_targets(tmp_path: Path) -> None:
+    """A hundredth of the repeats takes every measure; those with few repeats are not held to."""
+    path = tmp_path / "learning.jsonl"
+    learning.run(store_rows.Sink(path=path), repeats=50)
+    found = learning.figures(store_rows.read(path))
+
+    assert {"certificates", "calibrators", "audits", "hazards"} == {
+        row["measure"] for row in store_rows.read(path)
+    }
+    assert all(one.is_met for one in found if "points" not in one.unit), found
+    assert planners.table(found).row_count == len(found)

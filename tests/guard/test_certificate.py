@@ -1,14 +1,12 @@
 """The certificate: it holds as often as it says, and says why where there is none."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from amv.errors import InvalidInput
 from amv.guard.certificate import (
-    THRESHOLDS,
     DriftAlarm,
     Instance,
     Trial,
@@ -22,62 +20,15 @@ from amv.guard.certificate import (
     trials,
 )
 from amv.guard.judge import Case, CaseCheck, CasePremise, Evidence, Outcome
+from bench.learning import DELTA, EPSILON, VIOLATIONS_MAX, Repeated, certificates
 
-EPSILON, DELTA = 0.05, 0.1
-REPEATS, INSTANCES = 1_000, 1_000
-VIOLATIONS_MAX = 137
-"""With a true rate of 0.1, more happen in fewer than one of 10,000 sets of repeats."""
-
-
-class World:
-    """Actions of a score u, log-uniform, of which more than u harm: the gate is too sure."""
-
-    low, high, excess = 0.001, 0.5, 1.5
-
-    def draw(self, rng: np.random.Generator) -> list[Trial]:
-        """Draw instances, and return what each threshold leads to."""
-        u = self.low * (self.high / self.low) ** rng.random(INSTANCES)
-        is_harmful = rng.random(INSTANCES) < np.minimum(1.0, self.excess * u)
-        goes = u[None, :] <= np.asarray(THRESHOLDS)[:, None]
-        return [
-            Trial(t, int(executed), int(harmed))
-            for t, executed, harmed in zip(
-                THRESHOLDS, goes.sum(1), (goes & is_harmful).sum(1), strict=True
-            )
-        ]
-
-    def harm(self, threshold: float) -> float:
-        """Return P(harm | u <= threshold), where no u harms for sure."""
-        return self.excess * (threshold - self.low) / math.log(threshold / self.low)
-
-    def coverage(self, threshold: float) -> float:
-        """Return P(u <= threshold)."""
-        return math.log(threshold / self.low) / math.log(self.high / self.low)
-
-
-class Repeated(NamedTuple):
-    """How often certificates were wrong, and how much of what could go ahead did."""
-
-    violations: int
-    coverage: float
-    naive_violations: int
+REPEATS = 1_000
 
 
 @pytest.fixture(scope="module")
 def repeated() -> Repeated:
     """Certify a thousand times, each on data of its own."""
-    world, violations, naive, covered = World(), 0, 0, 0.0
-    assert world.harm(0.5) < 1.0
-    best = max(world.coverage(t) for t in THRESHOLDS[1:] if world.harm(t) <= EPSILON)
-    for seed in range(REPEATS):
-        found = world.draw(np.random.default_rng([seed, 6]))
-        made = certified(found, epsilon=EPSILON, delta=DELTA, instances=INSTANCES)
-        if made.threshold is not None:
-            violations += world.harm(made.threshold) > EPSILON
-            covered += world.coverage(made.threshold) / best
-        loosest = max(t.threshold for t in found if t.harmed <= EPSILON * t.executed)
-        naive += world.harm(loosest) > EPSILON
-    return Repeated(violations, covered / REPEATS, naive)
+    return certificates(REPEATS)
 
 
 def test_a_certificate_is_wrong_no_more_often_than_it_says(repeated: Repeated) -> None:
