@@ -29,20 +29,18 @@ from amv.errors import (
     RepairNeeded,
     StoreClosed,
 )
-from amv.guard.actions import Action, equal
-from amv.guard.bind import kind_of
+from amv.guard.actions import Action
 from amv.guard.calibration import Calibration
 from amv.guard.lint import lint
 from amv.guard.plan import Verdict
 from amv.guard.policy import Policy, parse
 from amv.guard.ports import GuardStore, GuardWriter, Remembered, Shown, State
-from amv.guard.prior import Features, LogisticPrior
+from amv.guard.prior import TRUSTED_FROM, LogisticPrior
 from amv.guard.service import GuardService
 from amv.guard.suggest import Seen
-from amv.guard.survival import Aged
 from amv.loading import load_calibration, load_policy
 from amv.memory.checked import Checked
-from amv.memory.item import Item, Status, check_namespace
+from amv.memory.item import Status, check_namespace
 from amv.memory.service import MemoryService
 from amv.stores.memory import MemoryStore
 from amv.stores.memory.guard import MemoryGuardStore
@@ -54,11 +52,6 @@ from amv.wiring import Memory, new_id
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-LISTED_MAX = 1000
-"""How many items are read at once where all are."""
-
-TRUSTED_FROM = 0.5
-"""The source trust from which a claim counts as known at all."""
 
 SESSIONS_MAX = 256
 """Of how many sessions the gate knows what they have read lately."""
@@ -462,28 +455,6 @@ class Guard(GuardService, Closing):
             principal=principal,
         )
 
-    def retold(self, *, namespace: tuple[str, ...] = ()) -> list[Aged]:
-        """Return what the memory was told again of claims: the same value, or another.
-
-        That, too, says how long claims stay true.  Only attributes that the
-        policy speaks of; what checks found is not among it, as the decisions'
-        log has that.
-        """
-        kinds = {
-            premise.claim.rpartition("/")[2]: kind_of(premise)
-            for rule in self.policy.actions.values()
-            for premise in rule.rests_on.values()
-        }
-        found = []
-        for name in self.memory.namespaces():
-            if name[: len(namespace)] == namespace:
-                found += [
-                    one._replace(kind=kinds[one.kind])
-                    for one in _retold(self.memory, name)
-                    if one.kind in kinds
-                ]
-        return found
-
     def close(self) -> None:
         """Let what async functions have begun end; close the memory, if it was opened here."""
         self._deciders.shutdown()
@@ -495,37 +466,6 @@ class Guard(GuardService, Closing):
 def _trim(known: OrderedDict[Any, Any], most: int) -> None:
     while len(known) > most:
         known.popitem(last=False)
-
-
-def _retold(memory: MemoryService, namespace: tuple[str, ...]) -> Iterator[Aged]:
-    """Return of each claim told again how old it was, and whether the value was another.
-
-    The kind of each is its attribute.
-    """
-    before: dict[tuple[str, str], Item] = {}
-    items: list[Item] = []
-    cursor = None
-    while True:
-        page = memory.list(namespace=namespace, cursor=cursor, limit=LISTED_MAX, status=None)
-        items += page.items
-        cursor = page.cursor
-        if cursor is None:
-            break
-    for item in sorted(items, key=lambda one: (one.valid_from, one.created_at)):
-        if item.claim is None or item.source_trust < TRUSTED_FROM:
-            continue
-        claim = item.claim
-        old = before.get((claim.subject, claim.attribute))
-        before[claim.subject, claim.attribute] = item
-        if old is None or old.claim is None or old.status is Status.REFUTED:
-            continue
-        age_s = (item.valid_from - (old.last_verified_at or old.valid_from)).total_seconds()
-        if age_s > 0.0:
-            yield Aged(
-                Features(age_h=age_s / 3600.0, trust=old.source_trust),
-                claim.attribute,
-                not equal(claim.value, old.claim.value),
-            )
 
 
 def _guard_store(memory: MemoryService) -> GuardStore:

@@ -17,6 +17,7 @@ from amv.guard.ports import Finding
 from amv.guard.prior import Features, LogisticPrior
 from amv.guard.reliability import Answer, Reliability
 from amv.guard.survival import Aged, Survival
+from amv.retelling import retold
 from amv.testing import FakeClock
 from amv.verifiers import Verifiers
 from amv.verifiers import lifetime_s as lifetime_of
@@ -353,15 +354,15 @@ def test_what_the_memory_was_told_again_says_how_long_claims_last() -> None:
         clock.advance(60.0)
         remember(guard, "lost", source_trust=0.1)
 
-        found = guard.retold(namespace=OWNER)
+        found = retold(guard.memory, guard.policy, namespace=OWNER)
 
         seen = [(one.kind, one.features.age_h, one.is_violated) for one in found]
         assert seen == [("status", 1.0, False), ("status", 2.0, True)]
-        assert guard.retold() == found
-        assert guard.retold(namespace=("bob",)) == []
+        assert retold(guard.memory, guard.policy) == found
+        assert retold(guard.memory, guard.policy, namespace=("bob",)) == []
     with opened(policy={"version": 1}) as guard:
         remember(guard)
-        assert guard.retold() == []
+        assert retold(guard.memory, guard.policy) == []
 
 
 def test_a_kind_that_the_policy_names_is_that_of_what_was_told_again() -> None:
@@ -373,15 +374,15 @@ def test_a_kind_that_the_policy_names_is_that_of_what_was_told_again() -> None:
             remember(guard, value)
             clock.advance(3600.0)
 
-        assert [one.kind for one in guard.retold()] == ["order_status"]
+        assert [one.kind for one in retold(guard.memory, guard.policy)] == ["order_status"]
 
 
 def test_more_than_one_page_of_memory_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("amv.gate.LISTED_MAX", 2)
+    monkeypatch.setattr("amv.retelling.LISTED_MAX", 2)
     clock = FakeClock()
     with opened(clock=clock) as guard:
         for number in range(5):
             remember(guard, f"value {number}")
             clock.advance(3600.0)
 
-        assert len(guard.retold()) == 4
+        assert len(retold(guard.memory, guard.policy)) == 4

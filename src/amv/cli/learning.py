@@ -73,8 +73,9 @@ def calibrate(
     from amv.guard.labels import Log
     from amv.guard.learning import learn
     from amv.guard.prior import LogisticPrior
+    from amv.retelling import retold
 
-    retold: list[Aged] = []
+    again: list[Aged] = []
     if labels is not None:
         if namespace is not None or policy is not None:
             options.refuse("FILE", "a file of labels has neither namespaces nor a policy")
@@ -82,17 +83,18 @@ def calibrate(
     else:
         within = options.namespace_or_all(namespace) or ()
         with _gate(session_of(context), policy) as gate:
-            log, retold = gate.log(namespace=within), gate.retold(namespace=within)
+            log = gate.log(namespace=within)
+            again = retold(gate.memory, gate.policy, namespace=within)
             known = gate.decided()
         through = log.labels[-1].number if log.labels else 0
-    found = learn(log.labels, log.answers, LogisticPrior(), retold=retold, through=through)
+    found = learn(log.labels, log.answers, LogisticPrior(), retold=again, through=through)
     _write_files(out, plot, html, found, log.labels)
     if as_json:
-        output.write_json(_calibrated_json(found, log, len(retold)))
+        output.write_json(_calibrated_json(found, log, len(again)))
     else:
         output.remark(_read(log, known, labels))
-        if retold:
-            output.remark(f"and {len(retold):,} claims that the memory was told again, or anew")
+        if again:
+            output.remark(f"and {len(again):,} claims that the memory was told again, or anew")
         _show(found)
 
 

@@ -44,7 +44,7 @@ def learn(
     retold: Sequence[Aged] = (),
     through: int = 0,
 ) -> Learned:
-    """Return what a log up to the record *through* teaches; see `retold` of `amv.gate`.
+    """Return what a log up to the record *through* teaches; see `amv.retelling`.
 
     Raises ConfigError if scikit-learn or betacal is not installed.
     """

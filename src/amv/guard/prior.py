@@ -20,6 +20,9 @@ from amv.guard.loss import check_probability
 
 P_MIN, P_MAX = 0.001, 0.999
 
+TRUSTED_FROM = 0.5
+"""The source trust from which a claim counts as known at all."""
+
 UNKNOWN = 0.5
 """The probability that a premise is violated of which nothing is remembered."""
 
