@@ -11,7 +11,7 @@ from amv.stores.sqlite.migrate import APPLICATION_ID, migrations
 from amv.stores.sqlite.reader import PARTS_MAX
 
 THIRD_CELL = next(n for n, script in migrations().items() if "third_id" in script)
-"""The schema version since which a vector is in up to three cells, with two bits a component."""
+"""The schema version since which a vector is in up to three cells."""
 
 
 def turn_back(path: Path, version: int) -> None:
