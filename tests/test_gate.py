@@ -434,6 +434,10 @@ class Gated:
     async def later(self, order_id: str) -> str:
         return self.plain(order_id)
 
+    async def is_asked(self) -> None:
+        while not self.asked.is_set():
+            await asyncio.sleep(0)
+
 
 SLOW = {"order_status": {"cost": 0.02, "args": {"order_id": "$order_id"}, "timeout_s": 60}}
 
@@ -461,8 +465,7 @@ def test_the_event_loop_goes_on_while_a_check_runs(
 
     async def both() -> str:
         calling = asyncio.create_task(cancel("W1"))
-        while not found.asked.is_set():
-            await asyncio.sleep(0)
+        await found.is_asked()
         assert not calling.done()
         found.go_on.set()
         return str(await calling)
@@ -486,8 +489,7 @@ def test_arguments_that_are_changed_while_a_call_is_decided_about_are_not_execut
     async def changing() -> None:
         more = ["W1"]
         calling = asyncio.create_task(cancel("W1", more))
-        while not found.asked.is_set():
-            await asyncio.sleep(0)
+        await found.is_asked()
         more.append(added)
         found.go_on.set()
         with pytest.raises(amv.PermitRefused, match="were changed while it was decided about"):
@@ -550,8 +552,7 @@ def test_a_call_that_is_cancelled_while_it_is_decided_about_is_not_left_dispatch
 
     async def withdrawn() -> None:
         calling = asyncio.create_task(cancel("W1"))
-        while not found.asked.is_set():
-            await asyncio.sleep(0)
+        await found.is_asked()
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling
@@ -576,8 +577,7 @@ def test_a_call_that_is_cancelled_and_would_be_refused_leaves_nothing(
 
     async def withdrawn() -> None:
         calling = asyncio.create_task(cancel("W1"))
-        while not found.asked.is_set():
-            await asyncio.sleep(0)
+        await found.is_asked()
         calling.cancel()
         await asyncio.gather(calling, return_exceptions=True)
 

@@ -37,20 +37,26 @@ def retold(memory: MemoryService, policy: Policy, *, namespace: tuple[str, ...] 
     ]
 
 
+def all_items(
+    memory: MemoryService, namespace: tuple[str, ...], *, status: Status | None
+) -> Iterator[Item]:
+    """Return the items of a namespace, a page at a time: those with a status, or all if None."""
+    cursor = None
+    while True:
+        page = memory.list(namespace=namespace, cursor=cursor, limit=LISTED_MAX, status=status)
+        yield from page.items
+        cursor = page.cursor
+        if cursor is None:
+            break
+
+
 def _retold(memory: MemoryService, namespace: tuple[str, ...]) -> Iterator[Aged]:
     """Return of each claim told again how old it was, and whether the value was another.
 
     The kind of each is its attribute.
     """
     before: dict[tuple[str, str], Item] = {}
-    items: list[Item] = []
-    cursor = None
-    while True:
-        page = memory.list(namespace=namespace, cursor=cursor, limit=LISTED_MAX, status=None)
-        items += page.items
-        cursor = page.cursor
-        if cursor is None:
-            break
+    items = all_items(memory, namespace, status=None)
     for item in sorted(items, key=lambda one: (one.valid_from, one.created_at)):
         if item.claim is None or item.source_trust < TRUSTED_FROM:
             continue

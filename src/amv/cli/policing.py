@@ -58,16 +58,15 @@ def lint(
 
 def attributes(memory: "Memory") -> set[str]:
     """Return the attributes of all claims that are remembered."""
-    found = set()
-    for namespace in memory.namespaces():
-        cursor = None
-        while True:
-            page = memory.list(namespace=namespace, cursor=cursor, limit=1000)
-            found |= {item.claim.attribute for item in page.items if item.claim is not None}
-            cursor = page.cursor
-            if cursor is None:
-                break
-    return found
+    from amv.memory.item import Status
+    from amv.retelling import all_items
+
+    return {
+        item.claim.attribute
+        for namespace in memory.namespaces()
+        for item in all_items(memory, namespace, status=Status.LIVE)
+        if item.claim is not None
+    }
 
 
 def init(

@@ -51,7 +51,7 @@ class History:
         with self._store.read() as reader:
             # What is asked of a decision besides its namespace is known once it is loaded.
             while len(found) < limit and (
-                rows := _opened(reader, namespace, after, limit if is_any else LISTED_MAX)
+                rows := opened_in(reader, namespace, after, limit if is_any else LISTED_MAX)
             ):
                 after = rows[-1].number
                 for row in rows:
@@ -125,8 +125,8 @@ class History:
         return "\n".join(_told(state, ended))
 
 
-def _opened(
-    reader: GuardReader, namespace: tuple[str, ...], after: int, limit: int
+def opened_in(
+    reader: GuardReader, namespace: tuple[str, ...], after: int, limit: int | None = None
 ) -> list[RecordRow]:
     """Return records that opened a decision in a namespace or below it; in any, if it is ()."""
     if namespace:

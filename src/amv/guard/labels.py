@@ -25,6 +25,7 @@ from amv.errors import InvalidInput
 from amv.guard import record
 from amv.guard.certificate import Instance
 from amv.guard.decision import Labelled
+from amv.guard.history import opened_in
 from amv.guard.judge import NOTHING, Case, Evidence
 from amv.guard.ports import GuardStore, GuardWriter
 from amv.guard.prior import Features, LogisticPrior
@@ -174,11 +175,10 @@ class Labels:
     def _judged(self, namespace: tuple[str, ...], after: int) -> Iterator[tuple[int, Deciding]]:
         """Return the decisions that have a case, and whose words were not forgotten."""
         with self._store.read() as reader:
-            for row in reader.records(after=after, kind="opened"):
+            for row in opened_in(reader, namespace, after):
                 state = loaded(reader, row.decision_id)
                 is_whole = len(state.words.premises) == len(state.opened.premises)
-                is_within = state.words.namespace[: len(namespace)] == namespace
-                if state.opened.case is not None and is_whole and is_within:
+                if state.opened.case is not None and is_whole:
                     yield row.number, state
 
 

@@ -170,7 +170,9 @@ class GuardReader(Protocol):
     ) -> list[RecordRow]:
         """Return records after a number, oldest first; of one decision or kind, if named."""
 
-    def opened(self, namespace: tuple[str, ...], *, after: int, limit: int) -> list[RecordRow]:
+    def opened(
+        self, namespace: tuple[str, ...], *, after: int, limit: int | None = None
+    ) -> list[RecordRow]:
         """Return records that opened a decision in this namespace or one below, oldest first.
 
         They are those after a number whose words are still there.

@@ -78,14 +78,7 @@ class Deciding:
 
     def _audited(self) -> CaseCheck | None:
         """Return the next check that nothing else asks for; None if none is left."""
-        by_name = {check.name: check for check in self.case.checks}
-        # The same source twice is not two opinions.
-        told = {by_name[e.check].group for e in self.evidence if set(e.outcomes) != {NOTHING}}
-        asked = {evidence.check for evidence in self.evidence}
-        return next(
-            (one for one in self.case.checks if one.name not in asked and one.group not in told),
-            None,
-        )
+        return next(iter(self._left()), None)
 
     def _unmade(self) -> CaseCheck | None:
         """Return the cheapest check left of a premise of which no check has told anything.
@@ -96,24 +89,28 @@ class Deciding:
             return None
         by_name = {check.name: check for check in self.case.checks}
         told = [
-            (by_name[found.check], place, outcome)
+            (place, outcome)
             for found in self.evidence
             for place, outcome in zip(by_name[found.check].premises, found.outcomes, strict=True)
             if outcome != NOTHING
         ]
-        if any(outcome == "refuted" for _, _, outcome in told):
+        if any(outcome == "refuted" for _, outcome in told):
             return None
-        settled = {place for _, place, _ in told}
-        closed = {check.group for check, _, _ in told}
-        asked = {found.check for found in self.evidence}
-        left = [
+        settled = {place for place, _ in told}
+        left = [check for check in self._left() if not settled.issuperset(check.premises)]
+        return min(left, key=lambda check: check.cost, default=None)
+
+    def _left(self) -> list[CaseCheck]:
+        """Return the checks not made yet, of sources that have told nothing so far."""
+        by_name = {check.name: check for check in self.case.checks}
+        # The same source twice is not two opinions.
+        told = {by_name[e.check].group for e in self.evidence if set(e.outcomes) != {NOTHING}}
+        asked = {evidence.check for evidence in self.evidence}
+        return [
             check
             for check in self.case.checks
-            if check.name not in asked
-            and check.group not in closed
-            and not settled.issuperset(check.premises)
+            if check.name not in asked and check.group not in told
         ]
-        return min(left, key=lambda check: check.cost, default=None)
 
     def about(self, check: CaseCheck) -> list[Premise]:
         """Return the premises that a check observes."""

@@ -119,11 +119,13 @@ def _first_cells(edit: Edit, matrix: Floats) -> Ids:
     centroids = np.stack([centroid_of(matrix[group], matrix) for group in groups])
     index = CentroidIndex(matrix.shape[1])
     index.add(np.arange(1, len(groups) + 1), centroids)
-    nearest = np.unique(index.nearest(matrix)[:, 0])
-    # Of groups of nearly equal vectors one gets them all.  A cell of the others would hold
-    # strangers only, and keep its centroid, nearly equal to those vectors, once they are gone.
-    index.remove(np.setdiff1d(np.arange(1, len(groups) + 1), nearest))
     chosen = index.nearest(matrix)
+    nearest = np.unique(chosen[:, 0])
+    if len(nearest) < len(groups):
+        # Of groups of nearly equal vectors one gets them all.  A cell of the others would hold
+        # strangers only, and keep its centroid, nearly equal to those vectors, once they are gone.
+        index.remove(np.setdiff1d(np.arange(1, len(groups) + 1), nearest))
+        chosen = index.nearest(matrix)
     nothing = Members(np.zeros(0, dtype=np.int64), quantise(matrix[:0]))
     cell_ids = np.zeros(len(groups) + 1, dtype=np.int64)
     for place in nearest.tolist():
@@ -172,6 +174,8 @@ def _split(edit: Edit, full: Mapping[int, Members]) -> tuple[Ids, Ids]:
     Return the ids of all members, and from which cell to which each moves, of
     shape (n, 2); each stays in its other cells.
     """
+    if not full:
+        return np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.int64)
     cells = edit.settings.cells
     cell_ids = np.asarray(sorted(full), dtype=np.int64)
     held, old = edit.tx.members(cell_ids), edit.tx.centroids(cell_ids)
@@ -192,8 +196,6 @@ def _split(edit: Edit, full: Mapping[int, Members]) -> tuple[Ids, Ids]:
             new.append(Members(ids[group], codes[group]))
             left.append(cell_id)
             centroids.append(centroid_of(matrix[group], matrix))
-    if not new:
-        return np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.int64)
     joined = [
         _add_cell(edit, centroid, members)
         for centroid, members in zip(rotate(np.stack(centroids)), new, strict=True)

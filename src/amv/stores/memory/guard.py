@@ -69,7 +69,9 @@ class _Writer:
         ]
         return found[:limit]
 
-    def opened(self, namespace: tuple[str, ...], *, after: int, limit: int) -> list[RecordRow]:
+    def opened(
+        self, namespace: tuple[str, ...], *, after: int, limit: int | None = None
+    ) -> list[RecordRow]:
         own = self._within(namespace)
         rows = self.records(after=after, kind="opened")
         return [row for row in rows if row.decision_id in own][:limit]

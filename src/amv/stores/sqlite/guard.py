@@ -90,8 +90,11 @@ class SqliteGuardReader:
         found = self._execute(f"{statement} ORDER BY number LIMIT ?", params)
         return decoded(lambda columns: RecordRow(*columns), found, "a record of the gate")
 
-    def opened(self, namespace: tuple[str, ...], *, after: int, limit: int) -> list[RecordRow]:
-        found = self._execute(OPENED, (*_within(namespace), after, limit))
+    def opened(
+        self, namespace: tuple[str, ...], *, after: int, limit: int | None = None
+    ) -> list[RecordRow]:
+        most = -1 if limit is None else limit
+        found = self._execute(OPENED, (*_within(namespace), after, most))
         return decoded(lambda columns: RecordRow(*columns), found, "a record of the gate")
 
     def ledger(self, key: str) -> LedgerRow | None:
