@@ -1,4 +1,4 @@
-"""A file of before vectors stood in three cells: its index is made anew by whoever needs it."""
+"""Files that an AMV of before left: those with two cells a vector get their index anew."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -14,7 +14,7 @@ from amv.stores.sqlite import SqliteStore
 from amv.stores.sqlite.migrate import migrations
 from amv.testing import FakeClock
 from tests.memory.worlds import ALICE, BOB, SMALL, World
-from tests.stores.older import THIRD_CELL, turn_back
+from tests.stores.older import SMALLER, THIRD_CELL, turn_back
 
 WHOLE = replace(SMALL, cells=replace(SMALL.cells, probes_warm=400, probes_cold=400))
 """Settings under which a search looks at all there is, so that what it finds is exact."""
@@ -186,4 +186,58 @@ def test_an_add_that_finds_its_cells_to_be_of_before_makes_them_anew(path: Path)
 
     assert world.row().cells > 0
     assert world.memory.check() == []
+    world.memory.close()
+
+
+def by_words(world: World) -> list[list[tuple[str, float]]]:
+    """Return what words find, with ranks, in order."""
+    queries = ("thing1", "colour2", "thing39 kind4", "nothing of that", "ha", "Oslo")
+    found = [world.memory.search(query, namespace=ALICE, k=40) for query in queries]
+    return [[(hit.item.id, hit.similarity) for hit in result.hits] for result in found]
+
+
+def test_a_file_with_wider_postings_finds_the_same_words_and_vectors(tmp_path: Path) -> None:
+    """Its saved index is of use, too: nothing is made anew."""
+    path = tmp_path / "amv.db"
+    world = World(SqliteStore.open(path), WHOLE, clock=FakeClock(1_800_000_000.0))
+    items = world.fill(150)
+    world.memory.add("ha " * 400, namespace=ALICE, id="often")
+    world.memory.add("ha ha", namespace=ALICE, id="twice")
+    world.claim("Oslo")
+    world.memory.forget(items[3].id)
+    world.memory.close()
+    world = opened(path)
+    words, vectors = by_words(world), found(world)
+    cells = world.row().cells
+    world.memory.close()
+
+    turn_back(path, SMALLER - 1)
+    with closing(apsw.Connection(str(path))) as connection:
+        assert connection.execute("SELECT count(*) FROM cell_snapshot").get > 0
+        assert connection.execute("SELECT max(length(tail) % 8) FROM term").get == 0
+
+    world = opened(path)
+    assert by_words(world) == words
+    assert found(world) == vectors
+    assert world.row().cells == cells
+    assert world.memory.check() == []
+    world.memory.add("new of ha", namespace=ALICE, id="new")
+    assert "new" in {i for i, _ in by_words(world)[4]}
+    world.memory.close()
+
+
+def test_a_damaged_list_of_wider_postings_does_not_keep_a_file_from_opening(
+    tmp_path: Path,
+) -> None:
+    """What is damaged stays so, and is told by the check."""
+    path = tmp_path / "amv.db"
+    world = World(SqliteStore.open(path), WHOLE, clock=FakeClock(1_800_000_000.0))
+    world.fill(20)
+    world.memory.close()
+    turn_back(path, SMALLER - 1)
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("UPDATE term SET tail = substr(tail, 1, length(tail) - 3)")
+
+    world = opened(path)
+    assert any("frequency" in problem for problem in world.memory.check())
     world.memory.close()

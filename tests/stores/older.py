@@ -7,8 +7,13 @@ from typing import Any
 import apsw
 import numpy as np
 
+from amv.stores.sqlite.codec import ENTRY
+from amv.stores.sqlite.lean import with_centroids
 from amv.stores.sqlite.migrate import APPLICATION_ID, migrations
 from amv.stores.sqlite.reader import PARTS_MAX
+
+SMALLER = next(n for n, script in migrations().items() if "narrowed_postings" in script)
+"""The schema version since which a posting takes 7 bytes, and a saved index has no centroids."""
 
 THIRD_CELL = next(n for n, script in migrations().items() if "third_id" in script)
 """The schema version since which a vector is in up to three cells."""
@@ -22,9 +27,15 @@ def turn_back(path: Path, version: int) -> None:
         connection.execute("PRAGMA page_size = 8192; PRAGMA journal_mode = WAL")
         for number in range(1, version + 1):
             connection.execute(migrations()[number])
+        widened: Any = _widened
+        connection.create_scalar_function("widened", widened, 1)
         connection.execute("ATTACH ? AS now", (str(now),))
         with connection:
             _copy(connection)
+            if version < SMALLER:
+                connection.execute("UPDATE main.term SET tail = widened(tail)")
+                connection.execute("UPDATE main.posting SET data = widened(data)")
+                _whole_indexes(connection)
             if version < THIRD_CELL:
                 _two_cells(connection)
         connection.execute("DETACH now")
@@ -69,3 +80,22 @@ def _two_cells(connection: apsw.Connection) -> None:
                 "INSERT INTO main.cell_part VALUES (?, ?, ?)",
                 (part_id, int(stays.sum()), ids[stays].tobytes() + codes[stays].tobytes()),
             )
+
+
+def _whole_indexes(connection: apsw.Connection) -> None:
+    """Put the centroids back into saved indexes."""
+    saved: list[Any] = connection.execute(
+        "SELECT ns_id, data, cell_ids FROM now.cell_snapshot"
+    ).fetchall()
+    held = "SELECT cell_id, centroid FROM now.cell UNION SELECT cell_id, centroid FROM now.waypoint"
+    held_ones: list[Any] = connection.execute(held).fetchall()
+    centroids = dict(held_ones)
+    for ns_id, data, cell_ids in saved:
+        whole = with_centroids(data, np.frombuffer(cell_ids, np.int64), centroids)
+        connection.execute("UPDATE main.cell_snapshot SET data = ? WHERE ns_id = ?", (whole, ns_id))
+
+
+def _widened(data: bytes) -> bytes:
+    entries = np.frombuffer(data, ENTRY)
+    wide = np.dtype([("offset", "<u4"), ("tf", "<u2"), ("length", "<u2")])
+    return entries.astype(wide).tobytes()

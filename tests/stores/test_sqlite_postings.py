@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from amv.memory.ports import NewPostings
 from amv.stores.sqlite import SqliteStore
+from amv.stores.sqlite.codec import ENTRY
 from amv.stores.sqlite.postings import CHUNK_MAX, TAIL_MAX
 
 NS = 1
@@ -77,7 +78,9 @@ def test_a_common_term_is_kept_in_chunks_of_bounded_size(tmp_path: Path) -> None
     apply(store, NS, {}, ("add", 1, 900))
 
     with closing(apsw.Connection(store.path)) as other:
-        sizes = [size // 8 for (size,) in other.execute("SELECT length(data) FROM posting")]
+        sizes = [
+            size // ENTRY.itemsize for (size,) in other.execute("SELECT length(data) FROM posting")
+        ]
     assert sum(sizes) >= 1400 - TAIL_MAX
     assert max(sizes) <= CHUNK_MAX
     assert len(sizes) <= 1400 / (TAIL_MAX / 2)

@@ -30,10 +30,13 @@ import numpy.typing as npt
 import Stemmer
 
 #: One posting: the item's key, how often the term occurs in it, its length in terms.
-POSTING = np.dtype([("key", "<i8"), ("tf", "<u2"), ("length", "<u2")])
+POSTING = np.dtype([("key", "<i8"), ("tf", "u1"), ("length", "<u2")])
+
+#: What stands for counts that POSTING can't hold; more of them says hardly more.
+TF_MAX = 255
+LENGTH_MAX = 65_535
 
 MAX_TERM_CHARS = 64
-_MAX_COUNT = 65_535  # what POSTING can hold
 _CACHED_TOKENS = 32_768
 
 # Short on purpose: a word that may be a name or carry the question ("will",
@@ -111,9 +114,9 @@ def term_counts(text: str) -> tuple[dict[str, int], int]:
         length += times * len(terms)
         for term in terms:
             counts[term] = counts.get(term, 0) + times
-    if length > _MAX_COUNT:
-        counts = {term: min(_MAX_COUNT, count) for term, count in counts.items()}
-    return counts, min(_MAX_COUNT, length)
+    if length > TF_MAX:
+        counts = {term: min(TF_MAX, count) for term, count in counts.items()}
+    return counts, min(LENGTH_MAX, length)
 
 
 def query_terms(text: str) -> list[str]:

@@ -36,9 +36,6 @@ from amv.memory.ports import (
 )
 from amv.memory.tiers import Tier
 
-POSTING_MAX = int(np.iinfo(POSTING["tf"]).max)
-"""Larger counts and lengths are kept as this."""
-
 Entry = tuple[str | int, ...]
 Terms = dict[str, dict[int, tuple[int, int]]]
 V = TypeVar("V")

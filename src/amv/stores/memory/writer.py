@@ -9,6 +9,7 @@ import numpy as np
 
 from amv.errors import StoreError
 from amv.memory.item import Namespace, Protection, Row, State
+from amv.memory.lexical import LENGTH_MAX, TF_MAX
 from amv.memory.ports import (
     PASSAGES_MAX,
     PENDING,
@@ -26,7 +27,6 @@ from amv.memory.ports import (
 )
 from amv.stores.memory.reader import MemoryReader
 from amv.stores.memory.tables import (
-    POSTING_MAX,
     Cell,
     Entry,
     Tables,
@@ -259,9 +259,9 @@ class MemoryWriter(MemoryReader):
     def add_postings(self, ns_id: int, postings: Sequence[NewPostings]) -> None:
         terms = self._inner(self._tables.postings, ns_id)
         for item in postings:
-            length = min(item.length, POSTING_MAX)
+            length = min(item.length, LENGTH_MAX)
             for term, tf in item.counts.items():
-                self._set(self._inner(terms, term), item.key, (min(tf, POSTING_MAX), length))
+                self._set(self._inner(terms, term), item.key, (min(tf, TF_MAX), length))
 
     def remove_postings(self, ns_id: int, key: int, terms: Sequence[str]) -> None:
         for term in terms:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from amv.errors import StoreError
-from amv.memory.lexical import POSTING
+from amv.memory.lexical import POSTING, TF_MAX
 from amv.memory.ports import Floats, Members
 from amv.stores.sqlite.damage import UNDECODABLE, damaged
 
@@ -23,7 +23,8 @@ _STEPS = 32_767
 Entries = npt.NDArray[np.void]
 
 #: One posting as stored; its key is counted from that of its chunk.
-ENTRY = np.dtype([("offset", "<u4"), ("tf", "<u2"), ("length", "<u2")])
+ENTRY = np.dtype([("offset", "<u4"), ("tf", "u1"), ("length", "<u2")])
+_WIDE_ENTRY = np.dtype([("offset", "<u4"), ("tf", "<u2"), ("length", "<u2")])
 
 OFFSET_MAX = 2**32 - 1
 
@@ -109,6 +110,15 @@ def decode_centroids(blobs: Sequence[bytes]) -> Floats:
     except UNDECODABLE as error:
         raise damaged("the centroid of a cell") from error
     return data.astype(np.float32)
+
+
+def narrowed(data: bytes) -> bytes:
+    """Return postings as they are stored, of what was stored by schemas before the seventh."""
+    wide = np.frombuffer(data, _WIDE_ENTRY, len(data) // _WIDE_ENTRY.itemsize)
+    entries = np.empty(len(wide), dtype=ENTRY)
+    entries["offset"], entries["length"] = wide["offset"], wide["length"]
+    entries["tf"] = np.minimum(wide["tf"], TF_MAX)
+    return entries.tobytes()
 
 
 def decode_entries(data: bytes) -> Entries:

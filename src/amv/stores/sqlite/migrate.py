@@ -10,11 +10,13 @@ import re
 import time
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import apsw
 
 from amv.errors import ConfigError, SchemaMismatch, StoreError
+from amv.stores.sqlite.codec import narrowed
 from amv.stores.sqlite.connection import PAGE_BYTES, mapped
 
 APPLICATION_ID = 0x414D5631  # "AMV1"
@@ -64,6 +66,8 @@ def check_file(path: str) -> None:
 def migrate(connection: apsw.Connection, path: str, deadline_s: float) -> None:
     """Bring the schema up to date, in WAL mode."""
     scripts = migrations()
+    function: Any = narrowed
+    connection.create_scalar_function("narrowed_postings", function, 1)
     if _versions(connection) == (0, 0):
         # Has no effect once there is a page.
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")

@@ -18,7 +18,7 @@ import apsw
 import numpy as np
 import numpy.typing as npt
 
-from amv.memory.lexical import POSTING
+from amv.memory.lexical import LENGTH_MAX, POSTING, TF_MAX
 from amv.memory.ports import Ids, NewPostings
 from amv.stores.sqlite.codec import (
     ENTRY,
@@ -37,7 +37,6 @@ TAIL_MAX = 64
 CHUNK_MAX = 128
 
 _SIZE = ENTRY.itemsize
-_COUNT_MAX = 65_535
 
 _FIND = """SELECT t.term, t.term_id, t.frequency, t.base, t.tail
     FROM carray(?) a CROSS JOIN term t ON t.ns_id = ? AND t.term = a.value"""
@@ -263,8 +262,8 @@ def _entries(items: Sequence[NewPostings]) -> tuple[Ids, Entries]:
     entries = np.zeros(sum(terms), dtype=ENTRY)
     tf = np.fromiter(chain.from_iterable(i.counts.values() for i in items), np.int64, len(entries))
     length = np.repeat(np.array([item.length for item in items], dtype=np.int64), terms)
-    entries["tf"] = np.minimum(tf, _COUNT_MAX)
-    entries["length"] = np.minimum(length, _COUNT_MAX)
+    entries["tf"] = np.minimum(tf, TF_MAX)
+    entries["length"] = np.minimum(length, LENGTH_MAX)
     return np.repeat(np.array([item.key for item in items], dtype=np.int64), terms), entries
 
 

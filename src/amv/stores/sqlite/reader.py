@@ -36,6 +36,7 @@ from amv.stores.sqlite.codec import (
 )
 from amv.stores.sqlite.damage import UNDECODABLE, damaged
 from amv.stores.sqlite.filters_sql import live_keys, matching_keys
+from amv.stores.sqlite.lean import with_centroids
 from amv.stores.sqlite.rows import (
     SELECT_NAMESPACES,
     SELECT_ROWS,
@@ -120,6 +121,9 @@ _PLACEMENTS = """SELECT p.id, p.cell_id, p.second_id, p.third_id FROM carray(?) 
     CROSS JOIN placement p ON p.id = a.value"""
 _CENTROIDS = """SELECT c.cell_id, c.centroid FROM carray(?) a
     CROSS JOIN cell c ON c.cell_id = a.value"""
+_SNAPSHOT = "SELECT data, cell_ids FROM cell_snapshot WHERE ns_id = ?"
+_WAYPOINTS = """SELECT a.value, coalesce(c.centroid, w.centroid, x'') FROM carray(?) a
+    LEFT JOIN cell c ON c.cell_id = a.value LEFT JOIN waypoint w ON w.cell_id = a.value"""
 _SIZES = f"""SELECT c.cell_id, (SELECT coalesce(sum(p.members), 0) FROM cell_part p
         WHERE p.id >= c.cell_id * {PARTS_MAX} AND p.id < (c.cell_id + 1) * {PARTS_MAX})
     FROM carray(?) a CROSS JOIN cell c ON c.cell_id = a.value"""
@@ -322,8 +326,13 @@ class SqliteReader:
         return Vectors(_ids([row[0] for row in found]), decode_centroids([row[1] for row in found]))
 
     def cell_snapshot(self, ns_id: int) -> bytes | None:
-        row = self._execute("SELECT data FROM cell_snapshot WHERE ns_id = ?", (ns_id,)).fetchone()
-        return None if row is None else row[0]
+        row = self._execute(_SNAPSHOT, (ns_id,)).fetchone()
+        if row is None:
+            return None
+        data, ids = row
+        # What damage left over of an id is no id; the index then fails its checksum.
+        cell_ids = np.frombuffer(ids, np.int64, len(ids) // 8)
+        return with_centroids(data, cell_ids, dict(self._by_ids(_WAYPOINTS, cell_ids)))
 
     def members(self, cell_ids: Ids) -> dict[int, Members]:
         parts: dict[int, list[Members]] = {}

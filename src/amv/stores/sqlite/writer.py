@@ -36,6 +36,7 @@ from amv.stores.sqlite.codec import (
     join_members,
 )
 from amv.stores.sqlite.filters_sql import stored
+from amv.stores.sqlite.lean import without_centroids
 from amv.stores.sqlite.postings import PostingWriter
 from amv.stores.sqlite.reader import EVENTS_MAX, PARTS_MAX, SqliteReader
 from amv.stores.sqlite.rows import (
@@ -56,8 +57,9 @@ from amv.stores.sqlite.rows import (
 CHANGES_KEPT = 1024
 _TRIM_EVERY = 64
 
-#: A cell in more parts than this is merged into one.
-PARTS_LOOSE_MAX = 6
+#: A part of a cell takes about as many bytes.  Of larger rows, fewer would fill a page well:
+#: a quarter of the pages stood empty when a part held up to 60 members.
+PART_BYTES = 1400
 
 
 def _marks(count: int) -> str:
@@ -94,18 +96,16 @@ _DELETE_HISTORY = f"""DELETE FROM history WHERE id IN (
 _PUT_NAMESPACE = f"UPDATE namespace SET {_assignments(NAMESPACE_COLUMNS[1:])} WHERE ns_id = ?"
 _INSERT_NAMESPACE = f"INSERT INTO namespace VALUES ({_marks(len(NAMESPACE_COLUMNS))})"
 
-_COUNT_PARTS = f"""SELECT c.cell_id, count(p.id), max(p.id) FROM carray(?) a
+_LAST_PARTS = f"""SELECT c.cell_id, p.id, p.members, p.data FROM carray(?) a
     CROSS JOIN cell c ON c.cell_id = a.value
-    LEFT JOIN cell_part p
-        ON p.id >= c.cell_id * {PARTS_MAX} AND p.id < (c.cell_id + 1) * {PARTS_MAX}
-    GROUP BY c.cell_id"""
+    LEFT JOIN cell_part p ON p.id = (SELECT max(id) FROM cell_part
+        WHERE id >= c.cell_id * {PARTS_MAX} AND id < (c.cell_id + 1) * {PARTS_MAX})"""
 _OWN_PARTS = f"""SELECT id, members, data FROM cell_part
     WHERE id >= ?1 * {PARTS_MAX} AND id < (?1 + 1) * {PARTS_MAX} ORDER BY id"""
 _DROP_PARTS = f"""DELETE FROM cell_part
     WHERE id >= ?1 * {PARTS_MAX} AND id < (?1 + 1) * {PARTS_MAX}"""
 
-_ADD_PART = "INSERT INTO cell_part VALUES (?, ?, ?)"
-_REPLACE_PART = "INSERT OR REPLACE INTO cell_part VALUES (?, ?, ?)"
+_PUT_PART = "INSERT OR REPLACE INTO cell_part VALUES (?, ?, ?)"
 
 _PLACE = "UPDATE placement SET cell_id = ?, second_id = ?, third_id = ? WHERE id = ?"
 _MOVE = """UPDATE placement SET cell_id = iif(cell_id = ?2, ?3, cell_id),
@@ -114,13 +114,21 @@ _MOVE = """UPDATE placement SET cell_id = iif(cell_id = ?2, ?3, cell_id),
 _RETIRE = f"""UPDATE placement SET cell_id = {RETIRED}, second_id = 0, third_id = 0
     WHERE id IN carray(?1)"""
 
+_ADD_SNAPSHOT = "INSERT INTO cell_snapshot (ns_id, data, last_id, cell_ids) VALUES (?, ?, ?, ?)"
+_ADD_WAYPOINT = """INSERT INTO waypoint SELECT c.cell_id, c.ns_id, c.centroid
+    FROM cell c JOIN cell_snapshot s USING (ns_id) WHERE c.cell_id = ? AND c.cell_id <= s.last_id"""
+_DROP_SNAPSHOT = (
+    "DELETE FROM cell_snapshot WHERE ns_id = ?",
+    "DELETE FROM waypoint WHERE ns_id = ?",
+)
+
 _DROP_CELLS = (
     f"""DELETE FROM cell_part WHERE id IN (
         SELECT p.id FROM cell c CROSS JOIN cell_part p
         ON p.id >= c.cell_id * {PARTS_MAX} AND p.id < (c.cell_id + 1) * {PARTS_MAX}
         WHERE c.ns_id = ?)""",
     "DELETE FROM cell WHERE ns_id = ?",
-    "DELETE FROM cell_snapshot WHERE ns_id = ?",
+    *_DROP_SNAPSHOT,
     "DELETE FROM posting WHERE term_id IN (SELECT term_id FROM term WHERE ns_id = ?)",
     "DELETE FROM term WHERE ns_id = ?",
 )
@@ -316,27 +324,29 @@ class SqliteWriter(SqliteReader):
             "INSERT INTO cell VALUES (NULL, ?, ?)", (ns_id, centroid.astype(np.float16).tobytes())
         )
         cell_id = self._connection.last_insert_rowid()
-        self._executemany(_ADD_PART, _part_params(cell_id * PARTS_MAX, members))
+        self._executemany(_PUT_PART, _part_params(cell_id * PARTS_MAX, members))
         return cell_id
 
     def extend_cells(self, members: Mapping[int, Members]) -> None:
-        new_parts = []
-        for cell_id, parts, last in self._by_ids(_COUNT_PARTS, np.array(list(members))):
-            # The last part's number, not the count: parts between may be gone.
-            part_id = cell_id * PARTS_MAX if last is None else last + 1
-            if parts < PARTS_LOOSE_MAX and part_id // PARTS_MAX == cell_id:
-                new_parts += _part_params(part_id, members[cell_id])
+        parts = []
+        for cell_id, part_id, count, data in self._by_ids(_LAST_PARTS, np.array(list(members))):
+            more = members[cell_id]
+            if part_id is None:
+                part_id = cell_id * PARTS_MAX
             else:
-                self._join_parts(cell_id, members[cell_id])
-        self._executemany(_ADD_PART, new_parts)
+                more = join_members([decode_members(count, data), more])
+            own = _part_params(part_id, more)
+            # Parts between may be gone.
+            is_full = bool(own) and own[-1][0] // PARTS_MAX > cell_id
+            parts += self._parts_anew(cell_id, members[cell_id]) if is_full else own
+        self._executemany(_PUT_PART, parts)
 
-    def _join_parts(self, cell_id: int, more: Members) -> None:
-        """Make one part of those a cell has, and of *more*."""
+    def _parts_anew(self, cell_id: int, more: Members) -> list[tuple[int, int, bytes]]:
+        """Return the rows of a cell's members, and of *more*, numbered from the first again."""
         parts = self._execute(_OWN_PARTS, (cell_id,)).fetchall()
         kept = [decode_members(count, data) for _, count, data in parts]
         self._execute(_DROP_PARTS, (cell_id,))
-        joined = join_members([*kept, more])
-        self._executemany(_ADD_PART, _part_params(cell_id * PARTS_MAX, joined))
+        return _part_params(cell_id * PARTS_MAX, join_members([*kept, more]))
 
     def remove_members(self, cell_id: int, vector_ids: Ids) -> None:
         for part_id, count, data in self._execute(_OWN_PARTS, (cell_id,)).fetchall():
@@ -346,18 +356,23 @@ class SqliteWriter(SqliteReader):
                 continue
             if stays.any():
                 left = Members(members.ids[stays], members.codes[stays])
-                self._executemany(_REPLACE_PART, _part_params(part_id, left))
+                self._execute(_PUT_PART, _part(part_id, left))
             else:
                 self._execute("DELETE FROM cell_part WHERE id = ?", (part_id,))
 
     def drop_cell(self, cell_id: int) -> None:
         self._execute(_DROP_PARTS, (cell_id,))
+        self._execute(_ADD_WAYPOINT, (cell_id,))
         self._execute("DELETE FROM cell WHERE cell_id = ?", (cell_id,))
 
     def put_cell_snapshot(self, ns_id: int, snapshot: bytes | None) -> None:
-        self._execute("DELETE FROM cell_snapshot WHERE ns_id = ?", (ns_id,))
+        for statement in _DROP_SNAPSHOT:
+            self._execute(statement, (ns_id,))
         if snapshot is not None:
-            self._execute("INSERT INTO cell_snapshot VALUES (?, ?)", (ns_id, snapshot))
+            cells = self._execute("SELECT cell_id, centroid FROM cell WHERE ns_id = ?", (ns_id,))
+            data, cell_ids = without_centroids(snapshot, cells)
+            params = (ns_id, data, max(cell_ids.tolist(), default=0), cell_ids.tobytes())
+            self._execute(_ADD_SNAPSHOT, params)
 
     # ------------------------------------------------------------ postings
 
@@ -406,9 +421,18 @@ class SqliteWriter(SqliteReader):
 
 
 def _part_params(part_id: int, members: Members) -> list[tuple[int, int, bytes]]:
-    """Return the row of a part of a cell; none of one that is empty."""
-    count = len(members.ids)
-    return [(part_id, count, encode_members(members))] if count else []
+    """Return the rows of parts of a cell, the first being *part_id*; none without members."""
+    ids, codes = members
+    step = max(1, PART_BYTES // (8 + codes.shape[1]))
+    starts = range(0, len(ids), step)
+    return [
+        _part(part_id + n, Members(ids[start : start + step], codes[start : start + step]))
+        for n, start in enumerate(starts)
+    ]
+
+
+def _part(part_id: int, members: Members) -> tuple[int, int, bytes]:
+    return part_id, len(members.ids), encode_members(members)
 
 
 def _entry_params(key: int, row: Row) -> list[tuple[Any, ...]]:
