@@ -76,7 +76,8 @@ class Memory(MemoryService, Closing):
         except BaseException:
             store.close()
             raise
-        memory = cls(store, model, settings.memory, clock=clock or time.time, new_id=new_id)
+        clock = clock or time.time
+        memory = cls(store, model, settings.memory, clock=clock, new_id=new_id, warn=_warn)
         if settings.upkeep_interval_s is not None:
             memory._upkeep = Upkeep(memory, settings.upkeep_interval_s)
         return memory
@@ -91,6 +92,10 @@ class Memory(MemoryService, Closing):
             self._upkeep.stop()
             self._upkeep = None
         super().close()
+
+
+def _warn(what: str, error: AmvError) -> None:
+    _log.warning("%s: %s", what, error)
 
 
 @contextmanager

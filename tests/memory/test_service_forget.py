@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amv.errors import ItemNotFound
+from amv.errors import ItemNotFound, StoreClosed, StoreError, StoreUnavailable
 from amv.memory.item import Claim
 from amv.memory.ports import Store
 from amv.memory.results import ForgetReceipt
@@ -254,5 +254,43 @@ def test_a_receipt_tells_of_bytes_that_are_not_gone_yet() -> None:
     receipt = world.memory.forget("i1")
 
     assert not receipt.erased
+    assert "another one has begun" in receipt.reason
     store.is_busy = False
-    assert receipt.erased
+    assert (receipt.erased, receipt.reason) == (True, "")
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable, StoreError])
+def test_a_forget_is_one_though_its_bytes_cannot_be_erased(error: type[StoreError]) -> None:
+    """On a full disk, say: an error would tell that nothing was forgotten."""
+
+    class Full(MemoryStore):
+        is_full = True
+
+        def erase(self) -> bool:
+            if self.is_full:
+                raise error("bytes stay, free some space")
+            return True
+
+    store = Full()
+    world = World(store, SMALL)
+    world.add("x")
+    receipt = world.memory.forget("i1")
+
+    assert (receipt.count, receipt.erased) == (1, False)
+    assert receipt.reason == "bytes stay, free some space"
+    with pytest.raises(ItemNotFound):
+        world.memory.get("i1")
+    store.is_full = False
+    assert (receipt.erased, receipt.reason) == (True, "")
+
+
+def test_a_receipt_of_a_closed_memory_can_tell_nothing_new(store: Store) -> None:
+    world = World(store, SMALL)
+    world.add("x")
+    erased = world.memory.forget("i1")
+    other = replace(erased, _erased=False)
+    world.memory.close()
+
+    assert erased.erased
+    with pytest.raises(StoreClosed):
+        _ = other.erased
