@@ -1,7 +1,9 @@
 """Forgetting: once it returns, no path leads to the item, in this memory or any other."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from amv.memory.ports import Store
 from amv.memory.results import ForgetReceipt
 from amv.memory.service import MemoryService
 from amv.stores.memory import MemoryStore
+from amv.stores.sqlite import SqliteStore
 from tests.memory.worlds import ALICE, BOB, SMALL, WordByWord, World
 
 SECRET = "the vault code is xyzzy4711"
@@ -164,6 +167,27 @@ def test_nothing_of_a_forgotten_namespace_is_left(world: World, kind: str) -> No
     for memory in (world.memory, other, world.another()):
         assert traces(memory, "secret", vector) == []
     assert world.store.check() == []
+
+
+def test_forgetting_a_namespace_that_is_not_there_writes_nothing(tmp_path: Path) -> None:
+    """A mistyped name is an error, and no reason to touch the file."""
+
+    def stored() -> dict[str, bytes]:
+        # What is in shared memory tells who reads, too.
+        files = [file for file in tmp_path.iterdir() if not file.name.endswith("-shm")]
+        return {file.name: file.read_bytes() for file in files}
+
+    with closing(SqliteStore.open(tmp_path / "amv.db")) as store:
+        world = World(store)
+        world.add("x")
+        before = stored()
+        assert len(before["amv.db-wal"]) > 0
+
+        with pytest.raises(ItemNotFound, match=r"no namespace \('bob',\)"):
+            world.memory.forget_namespace(BOB)
+
+        assert stored() == before
+        assert world.memory.namespaces() == [ALICE]
 
 
 def test_a_large_namespace_is_forgotten_with_every_id_in_the_receipt(world: World) -> None:

@@ -270,30 +270,27 @@ class MemoryService(MemoryReading):
     def forget_namespace(self, namespace: Sequence[str]) -> ForgetReceipt:
         """Delete a namespace with everything in it, for good.
 
-        Raises ItemNotFound if nothing is remembered in it.  What the gate keeps of
-        actions in it goes all the same.
+        Raises ItemNotFound if nothing was ever remembered in it, and writes nothing
+        then.  What the gate keeps of actions in it goes all the same.
         """
         name = check_namespace(namespace)
 
-        def work(tx: Writer) -> tuple[str, ...] | None:
+        def work(tx: Writer) -> tuple[tuple[str, ...] | None, bool]:
             ns = tx.namespace(name)
             if ns is None:
-                # Whatever stands beside a memory under this name goes with the namespace.
-                half_life_s = self._settings.value_model.half_life_s
-                tx.drop_namespace(tx.create_namespace(name, half_life_s).ns_id)
-                return None
+                return None, tx.drop_beside(name)
             ids: list[str] = []
             after_key = 0
             while rows := tx.page(ns.ns_id, source=None, after_key=after_key, limit=1000):
                 ids += [row.id for row in rows]
                 after_key = rows[-1].key
             tx.drop_namespace(ns.ns_id)
-            return tuple(ids)
+            return tuple(ids), True
 
-        ids = self._store.write(work)
+        ids, has_dropped = self._store.write(work)
         self._views.drop(name)
-        receipt = self._receipt(ids or (), name)
-        if ids is None:
+        receipt = self._receipt(ids or (), name) if has_dropped else None
+        if ids is None or receipt is None:
             raise ItemNotFound(f"no namespace {name!r}")
         return receipt
 
