@@ -370,6 +370,7 @@ def calls(memory: Memory) -> dict[str, Callable[[], object]]:
         "stats": lambda: memory.stats(),
         "sweep": lambda: memory.sweep(),
         "telling": lambda: told(memory),
+        "unindexed": lambda: memory.unindexed(),
         "update": lambda: memory.update("x", content="y"),
     }
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from amv.checks import check_flag, several
 from amv.errors import ItemNotFound, StoreClosed, StoreError
-from amv.memory import checked, life, lookup, transfer, upkeep
+from amv.memory import checked, indexing, life, lookup, transfer, upkeep
 from amv.memory.checked import Checked
 from amv.memory.edit import Edit
 from amv.memory.hot import IndexDamaged
@@ -435,6 +435,15 @@ class MemoryService(MemoryReading):
             folded=self._folded,
             unfolded=self._store.unfolded(),
         )
+
+    def unindexed(self) -> builtins.list[Namespace]:
+        """Return the namespaces of which more vectors than usual wait outside the cells.
+
+        The next write puts them away, as does a search that may not scan them all.
+        """
+        with self._store.read() as reader:
+            rows = reader.namespaces()
+        return [ns.name for ns in rows if indexing.is_due(ns, self._settings.cells)]
 
     def rebuild_index(self, namespace: Sequence[str]) -> None:
         """Make the indexes of a namespace anew; they are derived from its items."""
