@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 from amv.checks import shown
-from amv.errors import EmbedderChanged, EmbedderError, InvalidInput, ItemNotFound
+from amv.errors import EmbedderChanged, EmbedderError, InvalidInput, ItemNotFound, StoreError
 from amv.memory.item import (
     NAME_CHARS_MAX,
     Row,
@@ -87,7 +87,8 @@ def find(
             "say which with namespace="
         )
     ns = ns or reader.namespace_by_id(rows[0].ns_id)
-    assert ns is not None
+    if ns is None:
+        raise StoreError("an item is in no namespace: the store is damaged; run `amv doctor`")
     return rows[0], ns
 
 

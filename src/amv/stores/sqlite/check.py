@@ -130,7 +130,8 @@ def problems(execute: Execute) -> Iterator[str]:
         if line != "ok":
             yield f"the file is damaged: {line}"
     for columns in execute(_TOTALS).fetchall():
-        name, kept, counted = columns[0].decode(errors="replace"), columns[1:8], columns[8:]
+        name = (columns[0] or b"?").decode(errors="replace")
+        kept, counted = columns[1:8], columns[8:]
         for total, has, should in zip(_TOTAL_NAMES, kept, counted, strict=True):
             if has != should:
                 yield f"namespace {name} says {total} is {has}, but it is {should}"
@@ -244,7 +245,12 @@ def _misled_postings(execute: Execute) -> tuple[int, int]:
         chunks = execute(statement)
         while batch := list(islice(chunks, _CHUNKS_AT_ONCE)):
             for ns_id, listed in groupby(batch, key=itemgetter(0)):
-                whole = [(first, data) for _, first, data in listed if not len(data) % _ENTRY]
+                # What can't be read is told of already.
+                whole = [
+                    (first, data)
+                    for _, first, data in listed
+                    if isinstance(data, bytes) and not len(data) % _ENTRY
+                ]
                 # Of an empty array there is no carray; no item has the key 0.
                 keys = np.unique(np.append(decode_postings(whole)["key"], 0))
                 known, own = execute(

@@ -183,9 +183,14 @@ class SqliteStore:
     def check(self) -> list[str]:
         """Return what is wrong: the file itself, totals, and what should refer to what."""
         self._check_process()
+        found: list[str] = []
         try:
             with Snapshot(self._pool) as reader:
-                return list(problems(reader.execute))
+                for problem in problems(reader.execute):
+                    found.append(problem)
+                return found
+        except UnicodeDecodeError as error:
+            return [*found, f"the file is damaged: there is text where none may be: {error}"]
         except StoreError as error:
             if isinstance(error.__cause__, apsw.CorruptError):
                 return [f"the file is damaged: {error.__cause__}"]
