@@ -370,6 +370,7 @@ def calls(memory: Memory) -> dict[str, Callable[[], object]]:
         "stats": lambda: memory.stats(),
         "sweep": lambda: memory.sweep(),
         "telling": lambda: told(memory),
+        "unindexed": lambda: memory.unindexed(),
         "update": lambda: memory.update("x", content="y"),
     }
 
@@ -433,9 +434,9 @@ def test_closing_folds_what_was_logged(path: str) -> None:
 
 
 def test_closing_releases_the_store_though_folding_fails(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A full disk must not leave a lock behind."""
+    """A full disk must not leave a lock behind; the events wait, so that it is no error."""
     memory.add("x", namespace=NS, id="x")
     memory.reinforce(["x"])
 
@@ -444,11 +445,28 @@ def test_closing_releases_the_store_though_folding_fails(
 
     with monkeypatch.context() as patch:
         patch.setattr(memory._store, "fold", failing)
-        with pytest.raises(StoreUnavailable):
-            memory.close()
+        memory.close()
 
+    assert "could not be folded, and wait: the disk is full" in caplog.text
     with pytest.raises(StoreClosed):
         memory.namespaces()
+
+
+def test_an_error_of_a_block_is_not_hidden_by_that_of_closing(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads a traceback looks for what went wrong first; closing goes into a note."""
+
+    def failing() -> None:
+        raise StoreUnavailable("the disk is full")
+
+    monkeypatch.setattr(memory._store, "close", failing)
+
+    with pytest.raises(StoreUnavailable, match="the disk is full"), memory:
+        memory.add("x", namespace=NS)
+    with pytest.raises(KeyError, match="own") as raised, memory:
+        raise KeyError("the block's own")
+    assert raised.value.__notes__ == ["closing failed, too: StoreUnavailable('the disk is full')"]
 
 
 # ---------------------------------------------------------------- upkeep by itself

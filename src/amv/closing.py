@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
+from amv.errors import AmvError
+
 
 class Closing(ABC):
     """What is used as a context manager, or closed by hand."""
@@ -21,4 +23,11 @@ class Closing(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        """Close; an error of the block itself is raised, with a note of what closing raised."""
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except AmvError as failure:
+            error.add_note(f"closing failed, too: {failure!r}")

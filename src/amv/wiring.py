@@ -15,10 +15,11 @@ from amv import embedders
 from amv.checks import shown
 from amv.closing import Closing
 from amv.config import Settings
+from amv.embedders.absent import Absent
 from amv.errors import AmvError, ConfigError, InvalidInput, StoreUnavailable
 from amv.memory.intake import Request
 from amv.memory.item import ID_ALPHABET, Item, check_text
-from amv.memory.lookup import EMBEDDER_META, check_embedder, embedder_mark
+from amv.memory.lookup import EMBEDDER_META, check_embedder, embedder_mark, marked
 from amv.memory.ports import Embedder, Store, Writer
 from amv.memory.reembed import Progress
 from amv.memory.reembed import reembed as reembedding
@@ -76,7 +77,8 @@ class Memory(MemoryService, Closing):
         except BaseException:
             store.close()
             raise
-        memory = cls(store, model, settings.memory, clock=clock or time.time, new_id=new_id)
+        clock = clock or time.time
+        memory = cls(store, model, settings.memory, clock=clock, new_id=new_id, warn=_warn)
         if settings.upkeep_interval_s is not None:
             memory._upkeep = Upkeep(memory, settings.upkeep_interval_s)
         return memory
@@ -91,6 +93,25 @@ class Memory(MemoryService, Closing):
             self._upkeep.stop()
             self._upkeep = None
         super().close()
+
+
+def open_to_look_after(path: str, settings: Settings) -> Memory:
+    """Open the memory in the file *path* without its embedder.
+
+    So whoever has not the object that embeds can check, count, sweep and export it;
+    what embeds raises EmbedderError.
+    """
+    store = open_store(path, settings)
+    try:
+        model = embedder_stand_in(store)
+    except BaseException:
+        store.close()
+        raise
+    return Memory(store, model, settings.memory, clock=time.time, new_id=new_id, warn=_warn)
+
+
+def _warn(what: str, error: AmvError) -> None:
+    _log.warning("%s: %s", what, error)
 
 
 @contextmanager
@@ -188,17 +209,31 @@ def reembed(path: str, settings: Settings, to: str, progress: Progress) -> int:
 
 def own_embedder(store: Store) -> Embedder:
     """Return the embedder whose vectors a store holds; the default one if it holds none yet."""
-    with store.read() as reader:
-        mark = reader.meta(EMBEDDER_META)
+    mark = _mark_of(store)
     if mark is None:
         return embedders.load("minilm")
-    name = embedders.name_of(mark.partition(" ")[0])
+    known = marked(mark)
+    name = known and embedders.name_of(known[0])
     if name is None:
         raise ConfigError(
             f"this store holds vectors of embedder {mark}, which is none of AMV's own; "
             "pass that embedder's object to Memory.open"
         )
     return embedders.load(name)
+
+
+def embedder_stand_in(store: Store) -> Embedder:
+    """Return what has the name and dimension of a store's embedder, and embeds nothing."""
+    mark = _mark_of(store)
+    if mark is None:
+        return embedders.load("minilm")
+    # Of a damaged mark, reading any vector says that they are of another dimension.
+    return Absent(*(marked(mark) or (mark, 1)))
+
+
+def _mark_of(store: Store) -> str | None:
+    with store.read() as reader:
+        return reader.meta(EMBEDDER_META)
 
 
 def adopt_embedder(store: Store, embedder: Embedder) -> None:

@@ -437,6 +437,7 @@ def test_forget_leaves_no_byte_of_an_item(amv: Cli) -> None:
         "item_ids": [item_id],
         "namespace": ["alice"],
         "erased": True,
+        "reason": "",
     }
     assert amv("get", item_id, "-n", "alice").code == 1
     for file in amv.folder.iterdir():

@@ -9,6 +9,8 @@ import pytest
 
 import amv as package
 from amv import wiring
+from amv.embedders.hashing import Hashing
+from amv.memory.upkeep import rebuild
 from tests.cli.conftest import Cli
 
 DAY_S = 86_400.0
@@ -83,7 +85,75 @@ def test_doctor_finds_nothing_wrong_with_a_sound_file(amv: Cli) -> None:
     aged("amv.db")
 
     assert (amv("doctor").code, amv("doctor").out) == (0, "all 2 namespaces: nothing is wrong\n")
-    assert amv("doctor", "--json").json == {"problems": [], "rebuilt": []}
+    empty: dict[str, list[str]] = {"problems": [], "rebuilt": [], "unchecked": [], "unindexed": []}
+    assert amv("doctor", "--json").json == empty
+    # Whatever embedder others are told to use, or if it can't be loaded.
+    assert amv("--embedder", "minilm", "doctor", "--json").json == empty
+
+
+class OneOfTheirs(Hashing):
+    """An embedder that AMV has not."""
+
+    id = "one (of) theirs"
+
+
+def test_a_file_of_someones_own_embedder_is_looked_after(amv: Cli) -> None:
+    """Only what embeds needs the object: nothing else may be refused for the lack of it."""
+    with package.Memory.open("amv.db", embedder=OneOfTheirs(dimension=32)) as memory:
+        memory.add_many({"content": f"n {n}", "namespace": ("a",)} for n in range(9))
+        item = memory.add("first", namespace=("a",))
+
+    told, as_json = amv("doctor"), amv("doctor", "--json")
+
+    what = "whether the vectors are what embedder one (of) theirs gives"
+    assert (told.code, told.out) == (0, "1 namespace: nothing is wrong\n")
+    assert f"not checked: {what}" in told.err
+    assert (as_json.json["unchecked"], as_json.json["problems"]) == ([what], [])
+    assert amv("doctor", "--rebuild").code == 0
+    stats = amv("stats", "--json").json
+    assert (stats["live"], stats["embedder"], stats["dimension"]) == (10, "one (of) theirs", 32)
+    assert amv("sweep", "--json").code == 0
+    assert item.id in amv("export", "--vectors").out
+    refused = amv("search", "n 7", "-n", "a", "--json")
+    assert (refused.code, refused.error["type"]) == (1, "EmbedderChanged")
+    with package.Memory.open("amv.db", embedder=OneOfTheirs(dimension=32)) as memory:
+        assert memory.search("n 7", namespace=("a",)).hits[0].item.content == "n 7"
+
+
+@pytest.mark.parametrize(
+    ("mark", "problem"),
+    [
+        (
+            "hashing-64 (64 dimensions)",
+            "3 vectors have not the 64 dimensions of embedder hashing-64",
+        ),
+        ("hashing", "the name of the embedder can't be read"),
+    ],
+)
+def test_doctor_finds_vectors_of_another_embedder(amv: Cli, mark: str, problem: str) -> None:
+    for text in ("one", "two", "three"):
+        amv("add", text, "-n", "a")
+    with closing(sqlite3.connect("amv.db")) as connection, connection:
+        connection.execute("UPDATE meta SET value = ? WHERE name = 'embedder'", (mark,))
+
+    run = amv("doctor", "--json")
+
+    assert (run.code, run.json["problems"]) == (1, [problem])
+
+
+def test_doctor_tells_of_an_index_that_is_to_be_made(amv: Cli) -> None:
+    """That is not wrong: it is how an upgrade, or a process that was killed, leaves a file."""
+    with package.Memory.open("amv.db", embedder="hashing:8") as memory:
+        memory.add_many({"content": f"n {n}", "namespace": ("a",)} for n in range(2100))
+        settings = package.Settings().memory
+        memory.store.write(lambda tx: rebuild(tx, 1, settings, time.time()))
+
+    told, as_json = amv("doctor"), amv("doctor", "--json")
+
+    assert (told.code, told.out) == (0, "1 namespace: nothing is wrong\n")
+    assert "many vectors of a wait for their index" in told.err
+    assert as_json.json["unindexed"] == [["a"]]
+    assert amv("stats", "--json").json["pending"] == 2100
 
 
 def test_doctor_names_what_is_wrong_and_rebuilds_it(amv: Cli) -> None:

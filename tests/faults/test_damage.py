@@ -9,7 +9,7 @@ import random
 import shutil
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ import pytest
 
 import amv
 from amv.embedders.hashing import Hashing
+from amv.stores.sqlite.migrate import migrations
 from tests.faults.workloads import ALICE, BOB, SMALL_CELLS, Workload, adds, numbered, opened
 
 WORKLOAD = Workload(
@@ -335,3 +336,92 @@ def test_garbage_in_a_log_of_events_is_passed_over(path: Path) -> None:
         assert memory.flush() == 0
         assert memory.check() == []
     assert [file.name for file in path.parent.iterdir() if file.is_file()] == ["amv.db"]
+
+
+# ---------------------------------------------------------------- values of another kind
+
+BATCH = ("placement", "cell", "cell_part", "item", "item_state", "namespace", "term", "posting")
+"""Tables whose columns are spoilt one by one."""
+
+
+def columns() -> list[tuple[str, str]]:
+    with closing(apsw.Connection(":memory:")) as connection:
+        for script in migrations().values():
+            connection.execute(script)
+        return [
+            (table, column)
+            for table in (*BATCH, "entry", "history", "change", "vector_data", "meta")
+            for _, column, *_, place_in_key in connection.execute(f"PRAGMA table_info({table})")
+            # SQLite itself looks after keys.
+            if not place_in_key
+        ]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Give a file in which every table of the memory has rows."""
+    path = tmp_path_factory.mktemp("sound") / "amv.db"
+    with opened(path, WORKLOAD) as memory:
+        for name in (("a",), ("b",)):
+            # So many that postings of one word fill a chunk.
+            things = [f"thing{i} kind{i % 5} alike" for i in range(84)]
+            memory.add_many({"content": t, "namespace": name, "metadata": {"n": 1}} for t in things)
+            for city in ("Oslo", "Rome"):
+                claim = amv.Claim("x", "city", city)
+                memory.add(f"lives in {city}", namespace=name, claim=claim, id=f"{name[0]}{city}")
+    return path.read_bytes()
+
+
+def spoil(path: Path, table: str, column: str, value: bytes | None) -> None:
+    """Put *value*, as text, where the schema forbids it."""
+    with closing(apsw.Connection(str(path))) as connection:
+        kept = connection.execute("SELECT name, sql FROM sqlite_schema").fetchall()
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+        connection.execute(
+            "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql ="
+            " replace(replace(sql, ' NOT NULL', ''), ') STRICT', ')') WHERE type = 'table'"
+        )
+    with closing(apsw.Connection(str(path))) as connection:
+        # Where values are unique, one row gets it.
+        connection.execute(f"UPDATE OR IGNORE {table} SET {column} = CAST(? AS TEXT)", (value,))
+        assert connection.changes() > 0
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.executemany("UPDATE sqlite_schema SET sql = ?2 WHERE name = ?1", kept)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+@pytest.mark.parametrize(("table", "column"), columns())
+@pytest.mark.parametrize("value", [None, b"\xa8 no text", b"text"], ids=["null", "garbage", "text"])
+def test_a_value_of_another_kind_is_told_of_and_ends_nothing(
+    sound: bytes, tmp_path: Path, table: str, column: str, value: bytes | None
+) -> None:
+    """Damage can put anything anywhere; each call works, or raises an error of AMV's own."""
+    path, name = tmp_path / "amv.db", ("a",)
+    path.write_bytes(sound)
+    spoil(path, table, column, value)
+
+    with suppress(amv.AmvError), opened(path, WORKLOAD) as memory:
+        calls: list[Callable[[], object]] = [
+            memory.check,
+            lambda: memory.search("thing7 kind2", namespace=name, cold=True),
+            lambda: memory.search("Oslo", namespace=name, filter={"n": 1}, as_of=1.0),
+            lambda: memory.list(namespace=name),
+            lambda: memory.history("aRome"),
+            lambda: memory.stats(),
+            lambda: memory.add("new thing7", namespace=name, claim=amv.Claim("x", "city", "Bonn")),
+            lambda: memory.add_many({"content": f"n{i}", "namespace": name} for i in range(30)),
+            lambda: memory.update("aRome", content="other words"),
+            memory.sweep,
+            lambda: memory.context("thing", namespace=name),
+            lambda: list(memory.export_items(vectors=True)),
+            lambda: memory.forget("aRome"),
+            lambda: memory.rebuild_index(name),
+            lambda: memory.search("thing7", namespace=name),
+            memory.unindexed,
+            memory.check,
+            lambda: memory.forget_namespace(("b",)),
+        ]
+        for call in calls:
+            with suppress(amv.AmvError):
+                call()

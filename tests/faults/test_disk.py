@@ -6,6 +6,7 @@ StoreUnavailable nothing is written, after OutcomeUnknown all of it or nothing.
 Reading goes on, and once the disk works again so does writing.
 """
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -245,6 +246,43 @@ def test_a_full_disk_refuses_writes_goes_on_reading_and_recovers(tmp_path: Path)
         assert memory.check() == []
         assert memory.get("kept0001x").contributed_count == 1
         assert memory.search("last", namespace=ALICE).hits[0].item.id == "last"
+
+
+def leave(file: Path, free_bytes: int) -> None:
+    """Take all the space there is but for so much."""
+    fill(file)
+    os.truncate(file, file.stat().st_size - free_bytes)
+
+
+def test_what_is_forgotten_on_a_full_disk_is_erased_once_there_is_room(tmp_path: Path) -> None:
+    """The forget is one, the block ends as it would, and whoever opens the file next erases."""
+    with small_disk(tmp_path / "disk") as disk:
+        path = disk / "amv.db"
+        with opened(path, WORKLOADS["life"]) as memory:
+            items = numbered("item", 100)
+            memory.add_many(
+                {"content": text_of(i) * 20, "namespace": ALICE, "id": i} for i in items
+            )
+            memory.search("item0007x", namespace=ALICE)
+            # Enough for the log to grow, and too little for the database.
+            leave(disk / "ballast", 150_000)
+
+            receipt = memory.forget("item0007x")
+
+            assert (receipt.count, receipt.erased) == (1, False)
+            assert "free some space" in receipt.reason
+            assert "item0007x" not in world_of(memory)
+            fill(disk / "rest")
+        left = [file for file in disk.iterdir() if b"item0007x" in file.read_bytes()]
+        assert left != []
+        (disk / "ballast").unlink()
+        (disk / "rest").unlink()
+
+        with opened(path, WORKLOADS["life"]) as memory:
+            memory.sweep()
+            held = [file for file in disk.iterdir() if b"item0007x" in file.read_bytes()]
+            assert held == []
+            assert memory.check() == []
 
 
 def test_a_memory_that_filled_the_disk_can_be_thinned_out(tmp_path: Path) -> None:

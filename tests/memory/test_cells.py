@@ -1,13 +1,16 @@
 """Cells: codes that keep angles, groups that stay small, and the graph over their centroids."""
 
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from usearch.index import Index
 
 from amv.errors import StoreError
+from amv.memory import cells as cells_module
 from amv.memory.cells import (
     PLACES,
     CentroidIndex,
@@ -557,6 +560,102 @@ def test_a_snapshot_of_another_dimension_is_refused() -> None:
 
     with pytest.raises(StoreError, match="16 dimensions, needed 32"):
         CentroidIndex(32, data)
+
+
+class Steps:
+    """Counts how many nodes each call adds to a graph, of however many graphs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.added: list[int] = []
+        steps = self
+
+        class Counting(Index):
+            def add(self, keys: Any, *vectors: Any, **options: Any) -> Any:
+                steps.added.append(len(keys))
+                return super().add(keys, *vectors, **options)
+
+        monkeypatch.setattr(cells_module, "Index", Counting)
+        monkeypatch.setattr(cells_module, "ANEW_STEP", 50)
+        monkeypatch.setattr(cells_module, "ANEW_AT_ONCE", 100)
+
+
+def nodes_of(index: CentroidIndex) -> set[int]:
+    return set(np.asarray(index._index.keys).tolist())
+
+
+def test_a_large_graph_is_made_anew_in_steps_beside_the_old_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every search of the namespace waits while one step is made, whichever call makes it."""
+    steps = Steps(monkeypatch)
+    matrix = random_units(51, 600)
+    index = index_of(matrix[:500])
+    index.remove(np.arange(1, 201, dtype=np.int64))
+    before = index.size_bytes
+    steps.added.clear()
+
+    calls = 1
+    assert not index.tidy()
+    assert index.size_bytes > before
+    while 1 in nodes_of(index):
+        # What comes and goes meanwhile is not lost, nor does it come back.
+        if calls in (2, 3):
+            index.remove(np.asarray([200 + calls, 500 + calls - 1], dtype=np.int64))
+            index.add(np.asarray([500 + calls], dtype=np.int64), matrix[499 + calls : 500 + calls])
+        found = index.probe(matrix[300], 10, 10_000).cell_ids.tolist()
+        assert found[0] == 301
+        assert set(found) <= index.ids()
+        calls += 1
+
+    live = {*range(201, 501), 503} - {202, 203}
+    assert index.ids() == live
+    assert nodes_of(index) - {202, 203, 502} == live
+    assert calls == 1 + 300 // 50
+    assert max(steps.added) <= 50
+    assert CentroidIndex(matrix.shape[1], index.snapshot()).ids() >= live
+    assert not index.tidy()
+
+
+def test_a_graph_is_made_anew_whole_where_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On closing; also one that was begun."""
+    Steps(monkeypatch)
+    index = index_of(random_units(52, 500))
+    index.remove(np.arange(1, 201, dtype=np.int64))
+    assert not index.tidy()
+
+    assert index.tidy(is_whole=True)
+
+    assert nodes_of(index) == set(range(201, 501))
+
+
+def test_a_topic_that_was_forgotten_costs_a_probe_of_a_large_graph_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It finds less for a few searches, and makes none of them wait for a whole graph."""
+    steps = Steps(monkeypatch)
+    topics = clustered_units(42, 3_000, 10)[np.argsort(np.arange(3_000) % 10, kind="stable")]
+    index = index_of(topics)
+    index.remove(np.arange(1, 301, dtype=np.int64))
+    steps.added.clear()
+
+    for _ in range(2_700 // 50):
+        index.probe(topics[0], 20, 10_000)
+
+    assert max(steps.added) <= 50
+    assert nodes_of(index) == set(range(301, 3_001))
+    assert len(index.probe(topics[0], 20, 10_000).cell_ids) == 20
+
+
+def test_a_graph_without_dropped_cells_is_never_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little a probe finds, there would be nothing to gain."""
+    steps = Steps(monkeypatch)
+    index = index_of(random_units(53, 200))
+    steps.added.clear()
+    monkeypatch.setattr(index, "_probed", lambda query, count, most: ([], 1))
+
+    assert index.probe(random_units(54, 1)[0], 20, 10_000).distances == 1
+
+    assert steps.added == []
 
 
 def test_the_size_is_measured_anew_when_the_graph_has_grown_by_a_sixteenth(

@@ -633,6 +633,7 @@ CALLS: dict[str, Callable[[MemoryService], object]] = {
     "stats": lambda m: m.stats(),
     "namespaces": lambda m: m.namespaces(),
     "check": lambda m: m.check(),
+    "unindexed": lambda m: m.unindexed(),
     "export_items": lambda m: list(m.export_items()),
     "restore": lambda m: m.restore([]),
     "rebuild_index": lambda m: m.rebuild_index(ALICE),
@@ -672,7 +673,7 @@ def _broken() -> float:
     raise OSError("no clock")
 
 
-TIMELESS = {"activity", "forget_namespace", "stats", "namespaces", "check"}
+TIMELESS = {"activity", "forget_namespace", "stats", "namespaces", "check", "unindexed"}
 """Calls that ask no clock."""
 
 BAD_CLOCKS: dict[str, Callable[[], Any]] = {

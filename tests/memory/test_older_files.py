@@ -1,4 +1,4 @@
-"""Files that an AMV of before left: those with two cells a vector get their index anew."""
+"""Files that an AMV of before left: vectors that stood in two cells wait to be put away."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -10,6 +10,7 @@ import apsw
 import pytest
 
 from amv.memory.ports import RETIRED
+from amv.memory.settings import Budget
 from amv.stores.sqlite import SqliteStore
 from amv.stores.sqlite.migrate import migrations
 from amv.testing import FakeClock
@@ -90,10 +91,17 @@ def path(tmp_path: Path, before: tuple[bytes, Found, object]) -> Path:
 def assert_as_before(
     path: Path, before: tuple[bytes, Found, dict[object, Any]], besides: set[str], gone: set[str]
 ) -> None:
-    """Search what is there now, and by a process that comes after; see that nothing is lost."""
+    """Search what is there now, by a process that comes after and once there are cells anew.
+
+    See that nothing is lost, and that the file is sound all the time.
+    """
     results, items_kept = before[1:]
-    for _ in range(2):
+    for adds_some in (False, False, True):
         world = opened(path)
+        assert world.memory.check() == []
+        if adds_some:
+            besides = besides | adds(world, 1, "later")
+            assert world.row().cells > 0
         now = found(world)
         for then, hits in zip(results, now, strict=True):
             others = {i: s for i, s in hits.items() if i not in besides}
@@ -106,7 +114,6 @@ def assert_as_before(
             i: line for i, line in items_kept.items() if i not in gone
         }
         assert besides <= set(there)
-        assert world.row().cells > 0
         world.memory.close()
     with closing(apsw.Connection(str(path))) as connection:
         assert connection.execute("PRAGMA user_version").get == len(migrations())
@@ -141,8 +148,9 @@ def test_a_file_of_before_is_searched_as_it_was(
     assert_as_before(path, before, set(), set())
 
 
-def adds(world: World, number: int) -> set[str]:
-    new = [{"content": f"new{i}", "namespace": ALICE, "id": f"n{i}"} for i in range(number)]
+def adds(world: World, number: int, start: str = "new") -> set[str]:
+    names = [f"{start}{i}" for i in range(number)]
+    new = [{"content": name, "namespace": ALICE, "id": name} for name in names]
     return {item.id for item in world.memory.add_many(new)}
 
 
@@ -170,7 +178,7 @@ def test_a_file_of_before_can_be_written_to_first(
     call: Callable[[World], set[str]],
     adds_some: bool,
 ) -> None:
-    """What is written is kept, and the index is made anew by the next who searches."""
+    """What is written is kept, and so is what was there."""
     world = opened(path)
     changed = call(world)
     world.memory.close()
@@ -179,13 +187,17 @@ def test_a_file_of_before_can_be_written_to_first(
     assert_as_before(path, before, besides, gone)
 
 
-def test_an_add_that_finds_its_cells_to_be_of_before_makes_them_anew(path: Path) -> None:
-    """It is durable by then, and leaves a whole index behind."""
+def test_totals_of_a_file_of_before_are_true_at_once(path: Path) -> None:
+    """Also of one that is written to before anyone searches it, and never below nothing."""
     world = opened(path)
-    adds(world, 60)
-
-    assert world.row().cells > 0
     assert world.memory.check() == []
+    waiting = world.memory.stats().pending
+    assert (waiting, world.memory.stats().cells) == (world.memory.stats().vectors, 0)
+
+    world.memory.forget("i8")
+
+    assert world.memory.check() == []
+    assert (world.memory.stats().pending, world.memory.stats().cells) == (waiting - 1, 0)
     world.memory.close()
 
 
@@ -241,3 +253,36 @@ def test_a_damaged_list_of_wider_postings_does_not_keep_a_file_from_opening(
     world = opened(path)
     assert any("frequency" in problem for problem in world.memory.check())
     world.memory.close()
+
+
+@pytest.mark.parametrize("version", range(1, len(migrations())))
+def test_a_file_of_any_version_before_is_sound_once_it_is_open(
+    tmp_path: Path, version: int
+) -> None:
+    """Whatever a migration drops, totals must not tell of it any more."""
+    path = tmp_path / "amv.db"
+    world = opened(path)
+    world.fill(60)
+    assert world.row().cells > 0
+    world.memory.close()
+    turn_back(path, version)
+
+    with closing(SqliteStore.open(path)) as store:
+        assert store.check() == []
+
+
+def test_a_search_of_more_than_may_wait_puts_it_into_cells_first(tmp_path: Path) -> None:
+    """A namespace that nobody writes to any more would be searched in part for ever."""
+    path, tight = tmp_path / "amv.db", replace(WHOLE, budget=Budget(hot=256, warm=256, cold=256))
+    world = World(SqliteStore.open(path), tight)
+    world.fill(720)
+    world.memory.close()
+    turn_back(path, THIRD_CELL - 1)
+
+    for _ in range(2):
+        world = World(SqliteStore.open(path), tight)
+        result = world.memory.search("thing719", namespace=ALICE, cold=True)
+        assert (result.complete, result.hits[0].item.content[:8]) == (True, "thing719")
+        assert (world.row().pending, world.row().cells > 0) == (0, True)
+        assert world.memory.check() == []
+        world.memory.close()

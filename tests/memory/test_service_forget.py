@@ -1,17 +1,20 @@
 """Forgetting: once it returns, no path leads to the item, in this memory or any other."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from amv.errors import ItemNotFound
+from amv.errors import ItemNotFound, StoreClosed, StoreError, StoreUnavailable
 from amv.memory.item import Claim
 from amv.memory.ports import Store
 from amv.memory.results import ForgetReceipt
 from amv.memory.service import MemoryService
 from amv.stores.memory import MemoryStore
+from amv.stores.sqlite import SqliteStore
 from tests.memory.worlds import ALICE, BOB, SMALL, WordByWord, World
 
 SECRET = "the vault code is xyzzy4711"
@@ -166,6 +169,27 @@ def test_nothing_of_a_forgotten_namespace_is_left(world: World, kind: str) -> No
     assert world.store.check() == []
 
 
+def test_forgetting_a_namespace_that_is_not_there_writes_nothing(tmp_path: Path) -> None:
+    """A mistyped name is an error, and no reason to touch the file."""
+
+    def stored() -> dict[str, bytes]:
+        # What is in shared memory tells who reads, too.
+        files = [file for file in tmp_path.iterdir() if not file.name.endswith("-shm")]
+        return {file.name: file.read_bytes() for file in files}
+
+    with closing(SqliteStore.open(tmp_path / "amv.db")) as store:
+        world = World(store)
+        world.add("x")
+        before = stored()
+        assert len(before["amv.db-wal"]) > 0
+
+        with pytest.raises(ItemNotFound, match=r"no namespace \('bob',\)"):
+            world.memory.forget_namespace(BOB)
+
+        assert stored() == before
+        assert world.memory.namespaces() == [ALICE]
+
+
 def test_a_large_namespace_is_forgotten_with_every_id_in_the_receipt(world: World) -> None:
     """Also those beyond one page."""
     world.memory.add_many(
@@ -254,5 +278,43 @@ def test_a_receipt_tells_of_bytes_that_are_not_gone_yet() -> None:
     receipt = world.memory.forget("i1")
 
     assert not receipt.erased
+    assert "another one has begun" in receipt.reason
     store.is_busy = False
-    assert receipt.erased
+    assert (receipt.erased, receipt.reason) == (True, "")
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable, StoreError])
+def test_a_forget_is_one_though_its_bytes_cannot_be_erased(error: type[StoreError]) -> None:
+    """On a full disk, say: an error would tell that nothing was forgotten."""
+
+    class Full(MemoryStore):
+        is_full = True
+
+        def erase(self) -> bool:
+            if self.is_full:
+                raise error("bytes stay, free some space")
+            return True
+
+    store = Full()
+    world = World(store, SMALL)
+    world.add("x")
+    receipt = world.memory.forget("i1")
+
+    assert (receipt.count, receipt.erased) == (1, False)
+    assert receipt.reason == "bytes stay, free some space"
+    with pytest.raises(ItemNotFound):
+        world.memory.get("i1")
+    store.is_full = False
+    assert (receipt.erased, receipt.reason) == (True, "")
+
+
+def test_a_receipt_of_a_closed_memory_can_tell_nothing_new(store: Store) -> None:
+    world = World(store, SMALL)
+    world.add("x")
+    erased = world.memory.forget("i1")
+    other = replace(erased, _erased=False)
+    world.memory.close()
+
+    assert erased.erased
+    with pytest.raises(StoreClosed):
+        _ = other.erased

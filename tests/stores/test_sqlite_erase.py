@@ -15,6 +15,7 @@ import apsw
 import numpy as np
 import pytest
 
+from amv.errors import StoreUnavailable
 from amv.memory.item import Claim, Status
 from amv.memory.ports import (
     PASSAGES_MAX,
@@ -27,7 +28,7 @@ from amv.memory.ports import (
 )
 from amv.memory.value import EventKind
 from amv.stores.sqlite import SqliteStore
-from amv.stores.sqlite.checkpoint import cleaned
+from amv.stores.sqlite.checkpoint import Checkpointer, cleaned
 from amv.testing.samples import plain
 
 ITEMS = 1200
@@ -263,6 +264,90 @@ def test_a_reader_of_another_process_that_stays_is_reported(store: SqliteStore, 
 
     process.communicate("")
     assert store.erase()
+
+
+SECRET = b"canary-meta"
+
+
+class Full:
+    """Lets the log be copied into the database, or find the disk full."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_full, self.tried = True, 0
+        run = Checkpointer._run
+
+        def tried(checkpointer: Checkpointer, mode: int) -> None:
+            self.tried += 1
+            if self.is_full:
+                raise apsw.FullError("the disk is full")
+            run(checkpointer, mode)
+
+        monkeypatch.setattr(Checkpointer, "_run", tried)
+
+
+def leave_in_the_log(store: SqliteStore, path: Path) -> None:
+    """Write what is secret, delete it and fail to erase it."""
+    store.write(lambda writer: writer.set_meta("name", SECRET.decode()))
+    store.write(lambda writer: writer.set_meta("name", None))
+    with pytest.raises(StoreUnavailable, match=r"gone for every reader.*free some space") as raised:
+        store.erase()
+    assert "nothing was written" not in str(raised.value)
+    assert SECRET in stored_bytes(path)
+
+
+def fold_nothing(store: SqliteStore) -> None:
+    assert store.fold(lambda writer, events: None) == 0
+
+
+def test_what_could_not_be_erased_is_by_the_next_fold(
+    store: SqliteStore,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nobody has to ask again: a sweep folds first, and upkeep sweeps every minute."""
+    disk = Full(monkeypatch)
+    leave_in_the_log(store, path)
+
+    fold_nothing(store)
+    assert "free some space" in caplog.text
+    assert SECRET in stored_bytes(path)
+    disk.is_full = False
+    fold_nothing(store)
+
+    assert SECRET not in stored_bytes(path)
+    tried = disk.tried
+    fold_nothing(store)
+    assert disk.tried == tried
+
+
+def test_what_a_process_could_not_erase_is_by_the_next(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may have been killed, or have closed while the disk was full, which is no error."""
+    disk = Full(monkeypatch)
+    with closing(SqliteStore.open(path)) as store:
+        leave_in_the_log(store, path)
+    assert "the next process tries: the disk is full" in caplog.text
+    assert SECRET in stored_bytes(path)
+
+    disk.is_full = False
+    with closing(SqliteStore.open(path)) as store:
+        fold_nothing(store)
+
+        assert SECRET not in stored_bytes(path)
+
+
+def test_a_fold_waits_for_no_reader_where_nothing_is_owed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cutting the log waits for readers, which folding must not do without need."""
+    disk = Full(monkeypatch)
+    with closing(SqliteStore.open(path)) as store:
+        store.write(lambda writer: writer.set_meta("name", "kept"))
+        fold_nothing(store)
+
+        assert disk.tried == 0
 
 
 # ---------------------------------------------------------------- pages

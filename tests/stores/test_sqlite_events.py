@@ -1,5 +1,6 @@
 """The log of value events: in order, each exactly once, whoever dies when."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from amv.errors import StoreClosed, StoreUnavailable
+from amv.errors import StoreClosed, StoreError, StoreUnavailable
 from amv.memory.ports import Event, Writer
 from amv.memory.value import EventKind
 from amv.stores.sqlite import SqliteStore
@@ -329,3 +330,39 @@ def test_events_that_can_not_be_written_are_kept_for_later(store: SqliteStore, p
     counted = Counted()
     assert store.fold(counted) == 20
     assert counted.seen == [event(i) for i in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "is_told"),
+    [
+        ([EventKind.EXPOSED] * 3, False),
+        ([EventKind.EXPOSED, EventKind.CONTRIBUTED, EventKind.EXPOSED], True),
+        ([EventKind.NEGATIVE] * 3, True),
+    ],
+)
+def test_closing_tells_of_events_that_are_lost(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kinds: list[EventKind],
+    is_told: bool,
+) -> None:
+    """What someone noted is an error; what a search noted by itself must not end a job."""
+    store = SqliteStore.open(path)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        store.log([Event(1, key, kind, 0.5) for key, kind in enumerate(kinds)])
+        if is_told:
+            with pytest.raises(StoreError, match=r"3 value events are lost: .*no space left") as at:
+                store.close()
+            assert isinstance(at.value.__cause__, OSError)
+        else:
+            store.close()
+            assert "3 value events are lost" in caplog.text
+
+    assert store.lost_events == 3
+    SqliteStore.open(path).close()

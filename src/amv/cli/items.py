@@ -410,10 +410,11 @@ def forget(
                 "item_ids": list(receipt.item_ids),
                 "namespace": list(receipt.namespace),
                 "erased": erased,
+                "reason": receipt.reason,
             }
         )
         return
-    bytes_left = "no byte is left on disk" if erased else "bytes stay until another reader ends"
+    bytes_left = "no byte is left on disk" if erased else output.visible(receipt.reason)
     output.write(
         f"forgot {receipt.count} of {output.visible(output.shown_namespace(receipt.namespace))}; "
         f"erased: {'yes' if erased else 'not yet'}, {bytes_left}\n"

@@ -41,12 +41,17 @@ class Session:
         logging.getLogger("amv").setLevel(settings.log_level)
         return settings
 
-    def open(self, *, makes_it: bool = False) -> "Memory":
-        """Return the memory, opened; *makes_it* allows for one that is not there yet."""
-        from amv.wiring import Memory
+    def open(self, *, makes_it: bool = False, embeds: bool = True) -> "Memory":
+        """Return the memory, opened; *makes_it* allows for one that is not there yet.
+
+        One that never *embeds* needs no embedder, and is of whatever one the file is.
+        """
+        from amv.wiring import Memory, open_to_look_after
 
         settings = self.settings()
         check_database(settings.db, makes_it=makes_it)
+        if not embeds:
+            return open_to_look_after(settings.db, settings)
         return Memory.open(settings.db, settings=settings)
 
 

@@ -46,7 +46,7 @@ def export_items(
     session = session_of(context)
     if file != "-":
         _refuse_database(file, session.settings().db)
-    with session.open() as memory:
+    with session.open(embeds=False) as memory:
         items = memory.export_items(namespace=name, vectors=vectors)
         if file == "-":
             for item in items:

@@ -1,11 +1,14 @@
 """Commands about a memory as a whole: stats, sweep, reembed, doctor."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from amv.cli import options, output
 from amv.cli.session import check_database, session_of
+
+if TYPE_CHECKING:
+    from amv.wiring import Memory
 
 
 def stats(
@@ -15,7 +18,7 @@ def stats(
 ) -> None:
     """Show how much a memory holds."""
     name = options.namespace_or_all(namespace)
-    with session_of(context).open() as memory:
+    with session_of(context).open(embeds=False) as memory:
         totals = memory.stats(name)
         if totals.live == 0:
             output.note_no_namespace(memory, name, as_json=as_json)
@@ -54,7 +57,7 @@ def sweep(
     Deletes what has expired, too.
     """
     name = options.namespace_or_all(namespace)
-    with session_of(context).open() as memory:
+    with session_of(context).open(embeds=False) as memory:
         report = memory.sweep(namespace=name, dry_run=is_dry)
     if as_json:
         output.write_json(
@@ -153,31 +156,58 @@ def doctor(
     All namespaces are checked whatever --namespace says: it limits only what
     --rebuild makes anew.
     """
+    from amv import embedders
+
     name = options.namespace_or_all(namespace)
-    rebuilt = []
-    with session_of(context).open() as memory:
-        if rebuilds:
-            rebuilt = memory.namespaces() if name is None else [name]
-            with output.progress("rebuilding") as show:
-                for number, one in enumerate(rebuilt, start=1):
-                    memory.rebuild_index(one)
-                    show(number, len(rebuilt))
+    with session_of(context).open(embeds=False) as memory:
+        rebuilt = _rebuilt(memory, name) if rebuilds else []
         problems = memory.check()
         count = len(memory.namespaces())
+        unindexed = memory.unindexed()
+        embedder = memory.stats().embedder
+    is_known = embedders.name_of(embedder) is not None
+    unchecked = [] if is_known else [f"whether the vectors are what embedder {embedder} gives"]
     if as_json:
-        output.write_json({"problems": problems, "rebuilt": [list(one) for one in rebuilt]})
+        output.write_json(
+            {
+                "problems": problems,
+                "rebuilt": [list(one) for one in rebuilt],
+                "unchecked": unchecked,
+                "unindexed": [list(one) for one in unindexed],
+            }
+        )
     else:
         if rebuilds:
             output.write(f"rebuilt the indexes of {output.visible(_of(name))}\n")
-        for problem in problems:
-            output.write(output.visible(problem) + "\n")
-        if not problems:
-            every = "all " if count > 1 else ""
-            output.write(f"{every}{output.counted(count, 'namespace')}: nothing is wrong\n")
-        elif not rebuilds:
-            output.remark("if indexes are what is wrong, `amv doctor --rebuild` makes them anew")
+        for one in unindexed:
+            output.remark(
+                f"many vectors of {output.visible(_of(one))} wait for their index, which the next "
+                "write makes, or the first search that needs it"
+            )
+        for what in unchecked:
+            output.remark(f"not checked: {output.visible(what)}, which is none of AMV's own")
+        _write_problems(problems, count, rebuilds=rebuilds)
     if problems:
         raise typer.Exit(1)
+
+
+def _rebuilt(memory: "Memory", name: tuple[str, ...] | None) -> list[tuple[str, ...]]:
+    rebuilt = memory.namespaces() if name is None else [name]
+    with output.progress("rebuilding") as show:
+        for number, one in enumerate(rebuilt, start=1):
+            memory.rebuild_index(one)
+            show(number, len(rebuilt))
+    return rebuilt
+
+
+def _write_problems(problems: list[str], count: int, *, rebuilds: bool) -> None:
+    for problem in problems:
+        output.write(output.visible(problem) + "\n")
+    if not problems:
+        every = "all " if count > 1 else ""
+        output.write(f"{every}{output.counted(count, 'namespace')}: nothing is wrong\n")
+    elif not rebuilds:
+        output.remark("if indexes are what is wrong, `amv doctor --rebuild` makes them anew")
 
 
 def _of(name: tuple[str, ...] | None) -> str:

@@ -137,7 +137,10 @@ class Client(GuardClient, Closing):
     def _forget(self, path: str, query: Mapping[str, str] | None) -> ForgetReceipt:
         found = self._sender.send("DELETE", path, wire.ReceiptOut, query=query)
         return ForgetReceipt(
-            item_ids=found.item_ids, namespace=found.namespace, erase=lambda: found.erased
+            item_ids=found.item_ids,
+            namespace=found.namespace,
+            erase=lambda: found.erased,
+            reason=found.reason,
         )
 
     def reinforce(

@@ -50,6 +50,12 @@ EXPANSION_SEARCH = 80
 STALE_SHARE = 0.25
 """The graph is made anew when this share of its nodes are cells that were dropped."""
 
+ANEW_STEP = 512
+"""How many cells one call adds to a graph that is made anew: about 30 ms of work."""
+
+ANEW_AT_ONCE = 4096
+"""A search that misses what is near makes a graph of up to so many cells anew at once."""
+
 PLACES = 3
 """In how many cells a vector is, where there are as many."""
 
@@ -231,7 +237,8 @@ class CentroidIndex:
     A cell that is dropped stays in the graph as a waypoint, and is passed over
     in results: taking nodes out and reusing their place, as usearch does, cuts
     paths (measured: a third of the searches then miss near cells).  When a
-    quarter of the nodes are such, the graph is made anew.
+    quarter of the nodes are such, the graph is made anew, beside the old one and
+    in steps, as whoever uses the index meanwhile waits for each.
 
     Not safe for use by several threads at once: its owner holds a lock.
     """
@@ -243,6 +250,8 @@ class CentroidIndex:
         """
         self._dimension = dimension
         self._index = self._graph()
+        self._next: Index | None = None
+        self._todo: list[int] = []
         self._live: set[int] = set()
         self._measured_nodes = -1
         self._measured_bytes = 0
@@ -287,7 +296,8 @@ class CentroidIndex:
         nodes = len(self._index)
         if not 16 * self._measured_nodes <= 16 * nodes <= 17 * self._measured_nodes:
             self._measured_nodes, self._measured_bytes = nodes, int(self._index.memory_usage)
-        return self._measured_bytes
+        beside = 0 if self._next is None else len(self._next)
+        return self._measured_bytes * (nodes + beside) // max(1, nodes)
 
     def ids(self) -> set[int]:
         """Return the ids of all cells in the index."""
@@ -304,28 +314,37 @@ class CentroidIndex:
             )
         self._index.add(cell_ids.astype(np.uint64), centroids, threads=1)
         self._live.update(cell_ids.tolist())
+        if self._next is not None:
+            self._todo += cell_ids.tolist()
 
     def remove(self, cell_ids: Ids) -> None:
         """Remove cells; ids that are not in the index are passed over."""
         self._live.difference_update(cell_ids.tolist())
 
-    def tidy(self, share: float = STALE_SHARE) -> bool:
+    def tidy(self, share: float = STALE_SHARE, *, is_whole: bool = False) -> bool:
         """Make the graph anew if more than a *share* of its nodes are cells that were dropped.
 
-        Returns whether it was.
+        Does one step of it, or, if *is_whole*, all.  Returns whether it is done by that.
         """
         nodes = len(self._index)
         is_due = nodes - len(self._live) > max(16, share * nodes)
-        if is_due:
-            self._make_anew()
-        return is_due
+        if not is_due and self._next is None:
+            return False
+        return self._make_anew(len(self._live) if is_whole else ANEW_STEP)
 
-    def _make_anew(self) -> None:
-        old, self._index = self._index, self._graph()
-        live = np.asarray(sorted(self._live), dtype=np.uint64)
-        if len(live):
+    def _make_anew(self, most: int) -> bool:
+        """Add up to *most* cells to the graph to come; return whether it has taken over."""
+        if self._next is None:
+            self._next, self._todo = self._graph(), sorted(self._live)
+        step, self._todo = self._todo[:most], self._todo[most:]
+        keys = np.asarray([i for i in step if i in self._live], dtype=np.uint64)
+        if len(keys):
             # One thread: several make another graph each time, and may leave nodes unlinked.
-            self._index.add(live, np.asarray(old.get(live, "f32")), threads=1)
+            self._next.add(keys, np.asarray(self._index.get(keys, "f32")), threads=1)
+        if self._todo:
+            return False
+        self._index, self._next = self._next, None
+        return True
 
     def probe(self, query: Floats, count: int, distances_max: int) -> Probe:
         """Return up to *count* of the cells nearest to *query*, of shape (d,).
@@ -336,14 +355,17 @@ class CentroidIndex:
         count = min(count, len(self._live))
         if not count:
             return Probe(np.zeros(0, dtype=np.int64), 0)
+        if self._next is not None:
+            self._make_anew(ANEW_STEP)
         nodes = len(self._index)
         room = distances_max - min(DESCENT, 16 + nodes // 4)
         most = nodes if nodes <= room else max(1, room // (2 * CONNECTIVITY))
         found, distances = self._probed(query, count, most)
-        if 2 * len(found) < min(count, most):
+        if 2 * len(found) < min(count, most) and len(self._live) < len(self._index):
             # What was dropped lies just here: a topic that was forgotten.
-            self._make_anew()
-            found, distances = self._probed(query, count, most)
+            is_small = len(self._live) <= ANEW_AT_ONCE
+            if self._make_anew(len(self._live) if is_small else ANEW_STEP):
+                found, distances = self._probed(query, count, most)
         return Probe(np.asarray(found, dtype=np.int64), distances)
 
     def _probed(self, query: Floats, count: int, most: int) -> tuple[list[int], int]:

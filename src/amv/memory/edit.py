@@ -224,10 +224,11 @@ class Edit:
         cell_ids = np.asarray([cell_id], dtype=np.int64)
         self.tx.remove_members(cell_id, gone)
         held = self.tx.members(cell_ids).get(cell_id)
-        if held is None:
+        centroids = self.tx.centroids(cell_ids).matrix
+        if held is None or not len(centroids):
             # The store is damaged, which must not keep an item from being forgotten.
             return
-        centroid = self.tx.centroids(cell_ids).matrix[0]
+        centroid = centroids[0]
         is_copy = self._closest(centroid, gone) > COPY >= self._closest(centroid, held.ids)
         if len(held.ids) and not is_copy:
             self.change.cells_touched.append(cell_id)

@@ -184,6 +184,8 @@ class View:
         reads: Reads | None = None,
     ) -> None:
         self.lock = threading.Lock()
+        # Held by whoever puts vectors into cells; taken before the other one.
+        self.indexing = threading.Lock()
         self._reads = Reads() if reads is None else reads
         self.ns_id = -1
         self.version = -1

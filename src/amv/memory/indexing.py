@@ -246,7 +246,9 @@ def save_index(
         view.follow(reader, row)
         if view.index is None:
             return False
-        is_anew = is_last and row.cells <= TIDIED_MAX and view.index.tidy(TIDIED_SHARE)
+        is_anew = (
+            is_last and row.cells <= TIDIED_MAX and view.index.tidy(TIDIED_SHARE, is_whole=True)
+        )
         if not row.cells_changed and not is_anew:
             return False
         snapshot, changed = view.index.snapshot(), row.cells_changed

@@ -1,10 +1,11 @@
 """Finding items without a query: by id, by claim, in order, through their history."""
 
 import math
+import re
 from collections.abc import Sequence
 
 from amv.checks import shown
-from amv.errors import EmbedderChanged, EmbedderError, InvalidInput, ItemNotFound
+from amv.errors import EmbedderChanged, EmbedderError, InvalidInput, ItemNotFound, StoreError
 from amv.memory.item import (
     NAME_CHARS_MAX,
     Row,
@@ -36,6 +37,16 @@ def embedder_mark(embedder: Embedder) -> str:
     raise EmbedderError(
         f"the dimension of embedder {name!r} must be a whole number from 1, got {shown(dimension)}"
     )
+
+
+def marked(mark: str) -> tuple[str, int] | None:
+    """Return the name and dimension of an embedder from its mark; None if it is no such.
+
+    >>> marked("minilm-l6-v2-int8 (384 dimensions)")
+    ('minilm-l6-v2-int8', 384)
+    """
+    match = re.fullmatch(r"(.+) \(([1-9][0-9]{0,8}) dimensions\)", mark, re.DOTALL)
+    return None if match is None else (match[1], int(match[2]))
 
 
 def check_embedder(reader: Reader, embedder: Embedder) -> None:
@@ -76,7 +87,8 @@ def find(
             "say which with namespace="
         )
     ns = ns or reader.namespace_by_id(rows[0].ns_id)
-    assert ns is not None
+    if ns is None:
+        raise StoreError("an item is in no namespace: the store is damaged; run `amv doctor`")
     return rows[0], ns
 
 

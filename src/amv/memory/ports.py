@@ -316,7 +316,13 @@ class Writer(Reader, Protocol):
         """Add *shift* to the value_key of every item that is valid already, in one statement."""
 
     def drop_namespace(self, ns_id: int) -> None:
-        """Remove a namespace and all that belongs to it."""
+        """Remove a namespace and all that belongs to it, beside the memory too."""
+
+    def drop_beside(self, name: Namespace) -> bool:
+        """Remove what stands beside the memory under a name that is no namespace.
+
+        Returns whether there may have been anything; writes nothing if there was not.
+        """
 
     def log_change(self, ns_id: int, version: int, change: Change) -> None:
         """Append to the change log, which keeps at least the last 256 versions."""

@@ -34,12 +34,16 @@ class Match(NamedTuple):
 
 @dataclass(slots=True)
 class Outcome:
-    """What `run` found: matches best first, counts, and why fewer than k, if so."""
+    """What `run` found: matches best first, counts, and why fewer than k, if so.
+
+    *passed_waiting* says that more vectors wait outside the cells than may be scanned.
+    """
 
     matches: list[Match]
     scanned: Scanned
     reason: str
     cold_probed: bool
+    passed_waiting: bool = False
 
 
 class Found(NamedTuple):

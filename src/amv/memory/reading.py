@@ -238,14 +238,22 @@ class MemoryReading:
 
     def _run(self, name: Namespace, request: Query | None, *, is_shown: bool = True) -> Found:
         """Run a checked search; log its hits as exposed if they are shown to the caller."""
+        outcome = self._look(name, request)
+        if is_shown and request is not None and outcome.matches:
+            exposed, now_s = EventKind.EXPOSED, request.now_s
+            rows = [match.card.row for match in outcome.matches]
+            self._store.log([Event(row.ns_id, row.key, exposed, now_s) for row in rows])
+            self._tell_read(name, [row.id for row in rows])
+        return Found(name, outcome)
+
+    def _look(self, name: Namespace, request: Query | None) -> Outcome:
         view = self._views.of(name)
         with view.lock, self._store.read() as reader:
             ns = reader.namespace(name)
             if ns is None:
                 self._views.drop(name)  # nothing of a forgotten one stays in RAM
             if ns is None or request is None:
-                return Found(name, _NOTHING)
-            now_s = request.now_s
+                return _NOTHING
             is_behind = view.ns_id != ns.ns_id or view.version != ns.version
             if is_behind:
                 view.follow(reader, ns)
@@ -259,11 +267,7 @@ class MemoryReading:
         # Where all is in RAM, a search that had nothing to catch up on has loaded nothing.
         if is_behind or not view.is_whole:
             self._views.trim(name)
-        if is_shown:
-            exposed = EventKind.EXPOSED
-            self._store.log([Event(ns.ns_id, m.card.row.key, exposed, now_s) for m in out.matches])
-            self._tell_read(name, [match.card.row.id for match in out.matches])
-        return Found(name, out)
+        return out
 
     def context(
         self,

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from amv.checks import shown
-from amv.errors import InvalidInput
+from amv.errors import InvalidInput, StoreClosed, StoreError
 from amv.memory.item import Claim, Item, Namespace
 from amv.memory.tiers import Tier
 
@@ -146,18 +146,26 @@ class Activity:
     unfolded: int
 
 
+_IN_USE = (
+    "what is forgotten is gone for every reader, but bytes of it stay on disk until what another "
+    "one has begun ends; sweeps try again"
+)
+
+
 @dataclass(slots=True, kw_only=True)
 class ForgetReceipt:
     """Proof of a forget: the items are unreachable on every path.
 
     `erased` turns true once their bytes are gone from every file of the store,
     too; it is looked up anew until then, since another process's open read can
-    put that off by a moment.
+    put that off by a moment, and a full disk for longer.  *reason* says, once it
+    was looked up, why they are not gone yet.  A sweep tries again by itself.
     """
 
     item_ids: tuple[str, ...]
     namespace: Namespace
     erase: Callable[[], bool] = field(repr=False)
+    reason: str = ""
     _erased: bool = field(default=False, repr=False)
 
     @property
@@ -167,9 +175,17 @@ class ForgetReceipt:
 
     @property
     def erased(self) -> bool:
-        """Whether no byte of the forgotten items is left on disk."""
-        if not self._erased:
+        """Whether no byte of the forgotten items is left on disk; raises StoreClosed."""
+        if self._erased:
+            return True
+        try:
             self._erased = self.erase()
+            self.reason = "" if self._erased else self.reason or _IN_USE
+        except StoreClosed:
+            raise
+        except StoreError as error:
+            # Forgotten it is, whatever becomes of its bytes.
+            self.reason = str(error)
         return self._erased
 
 

@@ -56,6 +56,7 @@ class _Scan:
     postings: int = 0
     cold_probed: bool = False
     everything_scored: bool = False
+    passed_waiting: bool = False
     reasons: list[str] = field(default_factory=list)
     lexical_keys: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     lexical_scores: Floats = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
@@ -109,7 +110,8 @@ def run(
     if short and not scan.reasons:
         scan.reasons.append("the candidate budget ended before k live items were found")
     scanned = Scanned(hot=scan.hot, warm=scan.warm, cold=scan.cold, postings=scan.postings)
-    return Outcome(found[: query.k], scanned, "; ".join(scan.reasons), scan.cold_probed)
+    reason = "; ".join(scan.reasons)
+    return Outcome(found[: query.k], scanned, reason, scan.cold_probed, scan.passed_waiting)
 
 
 def _selected_keys(scan: _Scan) -> list[int] | None:
@@ -159,6 +161,7 @@ def _cells(scan: _Scan) -> None:
     scan.warm += min(max(0, scanned - free_hot), room)
     scan.cold += max(0, scanned - free_hot - room)
     if scanned < len(view.pending):
+        scan.passed_waiting = True
         scan.reasons.append("new items are still being indexed")
         return
     if view.index is None or not len(view.index):

@@ -12,17 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from amv.checks import check_flag, several
-from amv.errors import (
-    DimensionMismatch,
-    ItemNotFound,
-    StoreClosed,
-    StoreError,
-    StoreUnavailable,
-)
+from amv.errors import ItemNotFound, StoreClosed, StoreError
 from amv.memory import checked, indexing, life, lookup, transfer, upkeep
 from amv.memory.checked import Checked
 from amv.memory.edit import Edit
 from amv.memory.hot import IndexDamaged
+from amv.memory.indexer import Indexer, Warn
 from amv.memory.intake import Request
 from amv.memory.item import (
     Item,
@@ -33,10 +28,11 @@ from amv.memory.item import (
     check_interval,
     check_namespace,
 )
-from amv.memory.ports import PASSAGES_MAX, NamespaceRow, Vectors, Writer
-from amv.memory.query import Found, Query
+from amv.memory.ports import PASSAGES_MAX, Embedder, NamespaceRow, Store, Vectors, Writer
+from amv.memory.query import Outcome, Query
 from amv.memory.reading import MemoryReading
 from amv.memory.results import Activity, ForgetReceipt, SweepReport
+from amv.memory.settings import MemorySettings
 
 ADD_CHUNK = 4096
 """How many items of a bulk add share a transaction."""
@@ -48,15 +44,31 @@ class MemoryService(MemoryReading):
     """The memory of one or many agents, each in its own namespace."""
 
     _folded = _swept = _moved = 0
-    _drained: frozenset[Namespace] = frozenset()
 
-    def _run(self, name: Namespace, request: Query | None, *, is_shown: bool = True) -> Found:
-        """Search; an index found damaged is made anew first, as it is derived data."""
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder,
+        settings: MemorySettings,
+        *,
+        clock: Callable[[], float],
+        new_id: Callable[[], str],
+        warn: Warn = lambda what, error: None,
+    ) -> None:
+        """Run a memory over a store; *warn* is told what fails and costs time only."""
+        super().__init__(store, embedder, settings, clock=clock, new_id=new_id)
+        self._indexer = Indexer(store, self._views, settings, warn)
+        self._warn = warn
+
+    def _look(self, name: Namespace, request: Query | None) -> Outcome:
+        """Search; what makes an index miss items is mended first, as it is derived data."""
         try:
-            return super()._run(name, request, is_shown=is_shown)
+            found = super()._look(name, request)
+            if not (found.passed_waiting and self._indexer.put_away_waiting(name, self._clock())):
+                return found
         except IndexDamaged:
             self.rebuild_index(name)
-            return super()._run(name, request, is_shown=is_shown)
+        return super()._look(name, request)
 
     # Adding
 
@@ -107,7 +119,7 @@ class MemoryService(MemoryReading):
 
         rows, closed = self._store.write(work)
         for ns in closed:
-            self._index_if_due(ns, now_s)
+            self._indexer.put_away(ns, now_s)
         items: dict[int, Item] = {}
         for ns in closed:
             own = places[ns.name]
@@ -117,21 +129,6 @@ class MemoryService(MemoryReading):
     def _edit(self, tx: Writer, namespace: Namespace, now_s: float) -> Edit:
         lookup.check_embedder(tx, self._embedder)
         return Edit.of(tx, namespace, self._settings, now_s)
-
-    def _index_if_due(self, ns: NamespaceRow, now_s: float) -> None:
-        # What called this is durable.  A failure here must not say otherwise: what waits
-        # outside the cells is found there, and put away after the next write.
-        with suppress(StoreError, DimensionMismatch):
-            try:
-                self._put_into_cells(ns, now_s)
-            except IndexDamaged:
-                self._rebuild(ns.name, now_s)
-
-    def _put_into_cells(self, ns: NamespaceRow, now_s: float) -> None:
-        view = self._views.of(ns.name)
-        if indexing.drain_all(self._store, view, ns, self._settings, now_s):
-            self._drained |= {ns.name}
-        self._views.trim(ns.name)
 
     # Changing
 
@@ -177,7 +174,7 @@ class MemoryService(MemoryReading):
             return changed, edit.close()
 
         changed, ns = self._store.write(in_tx)
-        self._index_if_due(ns, now_s)
+        self._indexer.put_away(ns, now_s)
         return self._item(changed, ns, now_s)
 
     def pin(
@@ -245,7 +242,7 @@ class MemoryService(MemoryReading):
 
         yield tell
         for ns in closed[-1:]:
-            self._index_if_due(ns, now_s)
+            self._indexer.put_away(ns, now_s)
 
     # Forgetting
 
@@ -273,37 +270,34 @@ class MemoryService(MemoryReading):
     def forget_namespace(self, namespace: Sequence[str]) -> ForgetReceipt:
         """Delete a namespace with everything in it, for good.
 
-        Raises ItemNotFound if nothing is remembered in it.  What the gate keeps of
-        actions in it goes all the same.
+        Raises ItemNotFound if nothing was ever remembered in it, and writes nothing
+        then.  What the gate keeps of actions in it goes all the same.
         """
         name = check_namespace(namespace)
 
-        def work(tx: Writer) -> tuple[str, ...] | None:
+        def work(tx: Writer) -> tuple[tuple[str, ...] | None, bool]:
             ns = tx.namespace(name)
             if ns is None:
-                # Whatever stands beside a memory under this name goes with the namespace.
-                half_life_s = self._settings.value_model.half_life_s
-                tx.drop_namespace(tx.create_namespace(name, half_life_s).ns_id)
-                return None
+                return None, tx.drop_beside(name)
             ids: list[str] = []
             after_key = 0
             while rows := tx.page(ns.ns_id, source=None, after_key=after_key, limit=1000):
                 ids += [row.id for row in rows]
                 after_key = rows[-1].key
             tx.drop_namespace(ns.ns_id)
-            return tuple(ids)
+            return tuple(ids), True
 
-        ids = self._store.write(work)
+        ids, has_dropped = self._store.write(work)
         self._views.drop(name)
-        receipt = self._receipt(ids or (), name)
-        if ids is None:
+        receipt = self._receipt(ids or (), name) if has_dropped else None
+        if ids is None or receipt is None:
             raise ItemNotFound(f"no namespace {name!r}")
         return receipt
 
     def _receipt(self, ids: tuple[str, ...], name: Namespace) -> ForgetReceipt:
         receipt = ForgetReceipt(item_ids=ids, namespace=name, erase=self._store.erase)
-        # Forgotten it is, whatever becomes of its bytes: `erased` tells, and tries again.
-        with suppress(StoreError):
+        # Another thread may have closed the memory meanwhile, which erases, too.
+        with suppress(StoreClosed):
             _ = receipt.erased
         return receipt
 
@@ -388,7 +382,7 @@ class MemoryService(MemoryReading):
 
         added, closed = self._store.write(work)
         for ns in closed:
-            self._index_if_due(ns, now_s)
+            self._indexer.put_away(ns, now_s)
         return transfer.RestoreReport(added=added, present=size - added)
 
     # Upkeep
@@ -442,37 +436,33 @@ class MemoryService(MemoryReading):
             unfolded=self._store.unfolded(),
         )
 
+    def unindexed(self) -> builtins.list[Namespace]:
+        """Return the namespaces of which more vectors than usual wait outside the cells.
+
+        The next write puts them away, as does a search that may not scan them all.
+        """
+        with self._store.read() as reader:
+            rows = reader.namespaces()
+        return [ns.name for ns in rows if indexing.is_due(ns, self._settings.cells)]
+
     def rebuild_index(self, namespace: Sequence[str]) -> None:
         """Make the indexes of a namespace anew; they are derived from its items."""
-        self._rebuild(check_namespace(namespace), self._clock())
-
-    def _rebuild(self, name: Namespace, now_s: float) -> None:
-        def work(tx: Writer) -> NamespaceRow | None:
-            ns = tx.namespace(name)
-            return ns and upkeep.rebuild(tx, ns.ns_id, self._settings, now_s)
-
-        self._views.drop(name)
-        ns = self._store.write(work)
-        if ns is not None:
-            self._index_if_due(ns, now_s)
+        self._indexer.make_anew(check_namespace(namespace), self._clock())
 
     def close(self) -> None:
-        """Fold what is logged and release the store; other calls then raise StoreClosed."""
+        """Fold what is logged and release the store; other calls then raise StoreClosed.
+
+        What fails of that and loses nothing is told as a warning: events that can't be
+        folded wait in their log, and an index that can't be saved is made anew.  Raises
+        StoreError if events are lost that `reinforce` or `context` noted.
+        """
         try:
-            self.flush()
-            self._save_indexes()
-        except StoreClosed:
-            return
+            try:
+                self.flush()
+            except StoreClosed:
+                return
+            except StoreError as error:
+                self._warn("value events could not be folded, and wait", error)
+            self._indexer.save_all(self._clock())
         finally:
             self._store.close()
-
-    def _save_indexes(self) -> None:
-        """Save the centroid indexes this process has changed, so that the next one loads them."""
-        for name in self._drained:
-            view = self._views.peek(name)
-            if view is not None:
-                # It is derived data, which costs the next process some time if it is not there.
-                with suppress(StoreUnavailable, DimensionMismatch, IndexDamaged):
-                    indexing.save_index(
-                        self._store, view, name, self._settings, self._clock(), is_last=True
-                    )

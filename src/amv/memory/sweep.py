@@ -18,9 +18,11 @@ real run does.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from amv.errors import StoreError
 from amv.memory.edit import Edit, begun_key, model_of
 from amv.memory.item import Protection, Row
 from amv.memory.life import ended_by, supersede
@@ -116,7 +118,7 @@ class _Planner:
         """
         until = math.nextafter(self.now_s, math.inf)
         begun = self.read(Tier.COLD, Protection.NOT_YET_VALID, high=until)
-        rows = self.reader.rows([key for _, key in begun])
+        rows = rows_of(self.reader, [key for _, key in begun])
         for _, key in begun:
             for ended in ended_by(self.reader, rows[key]):
                 if ended.key not in gone:
@@ -211,6 +213,16 @@ class _Planner:
                 self.move(entry.key, entry.was, Tier.WARM, entry.why)
 
 
+def rows_of(reader: Reader, keys: Sequence[int]) -> dict[int, Row]:
+    """Return the rows that states belong to; raises StoreError unless each is there."""
+    rows = reader.rows(keys)
+    if lost := set(keys) - rows.keys():
+        raise StoreError(
+            f"the items of {len(lost)} states are gone: the store is damaged; run `amv doctor`"
+        )
+    return rows
+
+
 def plan_sweep(reader: Reader, row: NamespaceRow, settings: MemorySettings, now_s: float) -> Plan:
     """Return what a sweep of a namespace at *now_s* does; reads only what must move."""
     model = model_of(row, settings.value_model)
@@ -230,7 +242,7 @@ def apply_plan(edit: Edit, plan: Plan) -> list[Row]:
 
     Then looks up when the next item crosses a threshold, one index row a tier.
     """
-    rows = edit.tx.rows([move.key for move in plan.moves])
+    rows = rows_of(edit.tx, [move.key for move in plan.moves])
     doomed = []
     for move in plan.moves:
         row = rows[move.key]
@@ -253,7 +265,7 @@ def set_next_due(edit: Edit) -> None:
     ns_id, tx = edit.row.ns_id, edit.tx
     for tier in Tier:
         for found, key in tx.tier_range(ns_id, Protection.NONE, tier, limit=1):
-            state = tx.rows([key])[key].state
+            state = rows_of(tx, [key])[key].state
             edit.wake_at(edit.next_crossing_s(replace(state, value_key=found)))
     for valid_from_s, _ in tx.tier_range(ns_id, Protection.NOT_YET_VALID, Tier.COLD, limit=1):
         edit.wake_at(valid_from_s)

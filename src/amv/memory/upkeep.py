@@ -5,12 +5,12 @@ the indexes, which are derived data, are made anew when they are missing, stale
 or damaged.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from amv.memory import lexical, life, sweep
 from amv.memory.edit import Edit, indexed_text
-from amv.memory.item import Namespace, Row, Status
+from amv.memory.item import Namespace, Status
 from amv.memory.ports import Event, NamespaceRow, NewPostings, Reader, Store, Writer
 from amv.memory.results import SweepReport, TierMove
 from amv.memory.settings import MemorySettings
@@ -87,7 +87,7 @@ def _sweeper(
 
 
 def _named(plan: sweep.Plan, reader: Reader, namespace: Namespace) -> list[TierMove]:
-    rows: Mapping[int, Row] = reader.rows([move.key for move in plan.moves])
+    rows = sweep.rows_of(reader, [move.key for move in plan.moves])
     return [
         TierMove(
             item_id=rows[move.key].id,

@@ -278,12 +278,16 @@ class NamespacesOut(Result):
 
 
 class ReceiptOut(Result):
-    """What was forgotten; *erased* tells whether its bytes are gone from disk, too."""
+    """What was forgotten; *erased* tells whether its bytes are gone from disk, too.
+
+    *reason* says why they are not.
+    """
 
     item_ids: tuple[str, ...]
     namespace: tuple[str, ...]
     count: int
     erased: bool
+    reason: str
 
 
 class StatsOut(Result):
@@ -418,6 +422,7 @@ def receipt_out(receipt: ForgetReceipt) -> ReceiptOut:
         namespace=receipt.namespace,
         count=receipt.count,
         erased=receipt.erased,
+        reason=receipt.reason,
     )
 
 

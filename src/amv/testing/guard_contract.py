@@ -433,9 +433,16 @@ class ForgettingContract(GuardStoreContract):
         words = text_row("d1")._replace(namespace=("nobody",))
         both.guard.write(lambda tx: tx.put_text(words))
         both.guard.write(lambda tx: tx.put_text(text_row("d2")))
-        made = both.memory.write(lambda tx: tx.create_namespace(("nobody",), 1.0))
 
-        both.memory.write(lambda tx: tx.drop_namespace(made.ns_id))
+        def undone(tx: object) -> None:
+            assert tx.drop_beside(("nobody",))  # type: ignore[attr-defined]
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            both.memory.write(undone)
+        with both.guard.read() as reader:
+            assert reader.text("d1") == words
+        assert both.memory.write(lambda tx: tx.drop_beside(("nobody",)))
 
         with both.guard.read() as reader:
             assert reader.text("d1") is None

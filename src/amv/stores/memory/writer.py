@@ -151,6 +151,10 @@ class MemoryWriter(MemoryReader):
         self._remove(tables.namespaces, ns_id)
         self.deleted.append((namespace.name, None))
 
+    def drop_beside(self, name: Namespace) -> bool:
+        self.deleted.append((name, None))
+        return True
+
     def log_change(self, ns_id: int, version: int, change: Change) -> None:
         kept = self._inner(self._tables.changes, ns_id)
         self._set(kept, version, own_change(change))

@@ -9,6 +9,7 @@ import apsw
 import numpy as np
 
 from amv.errors import StoreError
+from amv.memory.lookup import EMBEDDER_META, marked
 from amv.memory.ports import PASSAGES_MAX
 from amv.memory.tiers import Tier
 from amv.stores.sqlite.codec import (
@@ -18,6 +19,7 @@ from amv.stores.sqlite.codec import (
     decode_members,
     decode_postings,
     decode_vectors,
+    vector_bytes,
 )
 from amv.stores.sqlite.damage import UNDECODABLE
 from amv.stores.sqlite.reader import PARTS_MAX
@@ -128,7 +130,8 @@ def problems(execute: Execute) -> Iterator[str]:
         if line != "ok":
             yield f"the file is damaged: {line}"
     for columns in execute(_TOTALS).fetchall():
-        name, kept, counted = columns[0].decode(errors="replace"), columns[1:8], columns[8:]
+        name = (columns[0] or b"?").decode(errors="replace")
+        kept, counted = columns[1:8], columns[8:]
         for total, has, should in zip(_TOTAL_NAMES, kept, counted, strict=True):
             if has != should:
                 yield f"namespace {name} says {total} is {has}, but it is {should}"
@@ -185,6 +188,21 @@ def _undecodable(execute: Execute) -> Iterator[str]:
             yield f"there are {found} {what} that can't be read"
     if len(sizes := execute("SELECT DISTINCT length(data) FROM vector_data").fetchall()) > 1:
         yield f"there are vectors of {len(sizes)} sizes, but all should have one"
+    yield from _of_another_embedder(execute)
+
+
+def _of_another_embedder(execute: Execute) -> Iterator[str]:
+    for row in _each(execute("SELECT value FROM meta WHERE name = ?", (EMBEDDER_META,))):
+        known = row and marked(row[0])
+        if not known:
+            yield "the name of the embedder can't be read"
+            continue
+        name, dimension = known
+        (found,) = execute(
+            "SELECT count(*) FROM vector_data WHERE length(data) <> ?", (vector_bytes(dimension),)
+        ).fetchone()
+        if found:
+            yield f"{found} vectors have not the {dimension} dimensions of embedder {name}"
 
 
 def _each(cursor: Any) -> Iterator[Params | None]:
@@ -227,7 +245,12 @@ def _misled_postings(execute: Execute) -> tuple[int, int]:
         chunks = execute(statement)
         while batch := list(islice(chunks, _CHUNKS_AT_ONCE)):
             for ns_id, listed in groupby(batch, key=itemgetter(0)):
-                whole = [(first, data) for _, first, data in listed if not len(data) % _ENTRY]
+                # What can't be read is told of already.
+                whole = [
+                    (first, data)
+                    for _, first, data in listed
+                    if isinstance(data, bytes) and not len(data) % _ENTRY
+                ]
                 # Of an empty array there is no carray; no item has the key 0.
                 keys = np.unique(np.append(decode_postings(whole)["key"], 0))
                 known, own = execute(

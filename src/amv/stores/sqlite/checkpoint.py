@@ -11,6 +11,7 @@ checkpoint writes to a database in WAL mode, and only the connection here runs
 them; the others are told not to.
 """
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +19,8 @@ from contextlib import suppress
 import apsw
 
 VFS = "amv"
+
+_log = logging.getLogger("amv")
 
 _READERS_WAIT_MS = 100
 
@@ -111,9 +114,14 @@ class Checkpointer:
 
     def close(self) -> None:
         """Copy what can be copied and close; the last connection removes the log."""
-        # What was committed is safe in the log: the next process copies it, and removes it.
-        with suppress(apsw.Error):
+        try:
             self.copy_and_truncate()
+        except apsw.Error as error:
+            # What was committed is safe in the log.
+            _log.warning(
+                "the log could not be copied into the database, and the next process tries: %s",
+                error,
+            )
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(apsw.Error):

@@ -51,6 +51,11 @@ def encode_vectors(matrix: Floats) -> list[bytes]:
     return [data[start : start + size] for start in range(0, len(data), size)]
 
 
+def vector_bytes(dimension: int) -> int:
+    """Return how long the blob of a vector is."""
+    return _layout(dimension).itemsize
+
+
 def decode_vectors(blobs: Sequence[bytes]) -> Floats:
     """Return what `encode_vectors` was given, of shape (len(blobs), dimension)."""
     if not blobs:

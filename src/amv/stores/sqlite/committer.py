@@ -114,6 +114,12 @@ class Committer:
                 raise StoreClosed("the store was closed; open it again")
             self._commit()
             return self._checkpointer.copy_and_truncate()
+        except apsw.FullError as error:
+            raise StoreUnavailable(
+                "what is forgotten is gone for every reader, but bytes of it stay on disk until "
+                f"the log can be copied into the database: {error}; free some space, "
+                "sweeps try again"
+            ) from error
         except apsw.Error as error:
             raise mapped(error, "the log could not be copied into the database") from error
         finally:

@@ -17,6 +17,7 @@ touch nearly all.  Events of one namespace keep their order.
 """
 
 import fcntl
+import logging
 import os
 import secrets
 import struct
@@ -35,6 +36,8 @@ from amv.memory.value import EventKind
 from amv.stores.sqlite.writer import SqliteWriter
 
 T = TypeVar("T")
+
+_log = logging.getLogger("amv")
 
 _BODY = struct.Struct("<QQdB3x")
 _CHECKSUM = struct.Struct("<I")
@@ -145,7 +148,11 @@ class EventLog:
         return sum(map(file_bytes, self._paths()))
 
     def close(self) -> None:
-        """Write what is left and release the logs, for the next process to fold."""
+        """Write what is left and release the logs, for the next process to fold.
+
+        What can't be written even now is lost.  Raises StoreError then, unless it is
+        only that items were shown, which nobody asked to keep: that is a warning.
+        """
         with self._buffer_lock:
             if self._is_closed:
                 return
@@ -157,6 +164,8 @@ class EventLog:
         with self._fold_lock, self._file_lock:
             try:
                 self._flush()
+            except StoreUnavailable as error:
+                self._lose(error)
             finally:
                 if self._current is not None:
                     self._sealed.append(self._current)
@@ -164,6 +173,14 @@ class EventLog:
                 for log in self._sealed:
                     log.close()
                 self._sealed.clear()
+
+    def _lose(self, error: StoreUnavailable) -> None:
+        lost, self._buffer = self._buffer, []
+        self.lost += len(lost)
+        what = f"{len(lost)} value events are lost: {error}"
+        if any(event.kind is not EventKind.EXPOSED for event in lost):
+            raise StoreError(what) from error.__cause__
+        _log.warning(what)
 
     # ------------------------------------------------------------ writing
 

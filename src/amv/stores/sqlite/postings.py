@@ -28,6 +28,7 @@ from amv.stores.sqlite.codec import (
     decode_postings,
 )
 from amv.stores.sqlite.damage import damaged
+from amv.stores.sqlite.rows import Params, check_kinds, decoded, kinds
 
 Execute = Callable[..., Any]
 
@@ -54,6 +55,14 @@ class _Term:
     frequency: int
     base: int
     tail: bytes
+
+
+_TERM = kinds("tIiib")
+
+
+def _term_of(columns: Params) -> _Term:
+    check_kinds(columns, _TERM)
+    return _Term(*columns)
 
 
 # ---------------------------------------------------------------- reading
@@ -86,7 +95,7 @@ def _find(execute: Execute, ns_id: int, terms: Iterable[str]) -> list[_Term]:
     wanted = tuple(dict.fromkeys(terms))
     if not wanted:
         return []
-    found = [_Term(*columns) for columns in execute(_FIND, (apsw.carray(wanted), ns_id))]
+    found = decoded(_term_of, execute(_FIND, (apsw.carray(wanted), ns_id)), "a term")
     for term in found:
         # Appending to half a posting would shift those that follow.
         if len(term.tail) % _SIZE:

@@ -47,6 +47,7 @@ from amv.stores.sqlite.rows import (
     key_of,
     namespace_of,
     namespace_text,
+    place_of,
     rows_of,
     state_of,
 )
@@ -287,7 +288,7 @@ class SqliteReader:
         return self._column(_HOT, ns_id)
 
     def tier_counts(self, ns_id: int) -> dict[Tier, int]:
-        found = dict(self._execute(_TIER_COUNTS, (ns_id,)).fetchall())
+        found = dict(decoded(tuple, self._execute(_TIER_COUNTS, (ns_id,)), "the tier of an item"))
         return {tier: found.get(tier.value, 0) for tier in Tier}
 
     # ------------------------------------------------------------ vectors and cells
@@ -316,7 +317,7 @@ class SqliteReader:
 
     def placements(self, vector_ids: Ids) -> dict[int, Place]:
         found = self._by_ids(_PLACEMENTS, vector_ids)
-        return {vector_id: Place(*cells) for vector_id, *cells in found}
+        return dict(decoded(place_of, found, "where a vector is"))
 
     def cell_ids(self, ns_id: int) -> Ids:
         return _ids(self._column("SELECT cell_id FROM cell WHERE ns_id = ? ORDER BY 1", ns_id))
@@ -365,7 +366,11 @@ class SqliteReader:
         if not len(ids):
             return []
         unique = ascending(ids).astype(np.int64, copy=False)
-        found: list[Any] = self._execute(statement, (apsw.carray(unique),)).fetchall()
+        try:
+            found: list[Any] = self._execute(statement, (apsw.carray(unique),)).fetchall()
+        except UnicodeDecodeError as error:
+            # Where a number or a blob should be, damage may have put text.
+            raise damaged("an index") from error
         return found
 
     # ------------------------------------------------------------ keys to the gateway

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from operator import contains
 from typing import Any, TypeVar, cast
 
 import msgspec.json
 import msgspec.msgpack
 
 from amv.memory.item import Claim, JsonScalar, Namespace, Protection, Row, State, Status
-from amv.memory.ports import Change, HistoryRow, KeyRow, NamespaceRow
+from amv.memory.ports import Change, HistoryRow, KeyRow, NamespaceRow, Place
 from amv.memory.tiers import Tier
 from amv.stores.sqlite.damage import UNDECODABLE, damaged
 
@@ -60,6 +61,28 @@ SELECT_ROWS = f"""
         s.tier, s.protection, s.value_key, s.exposed, s.contributed
     FROM item i JOIN item_state s ON s.key = i.key
 """
+
+
+_KINDS: dict[str, frozenset[type]] = {
+    "i": frozenset([int]),
+    "f": frozenset([float]),
+    "t": frozenset([str]),
+    "F": frozenset([float, type(None)]),
+    "I": frozenset([int, type(None)]),
+    "T": frozenset([str, type(None)]),
+    "b": frozenset([bytes]),
+}
+
+
+def kinds(letters: str) -> tuple[frozenset[type], ...]:
+    """Return what `check_kinds` takes: i integer, f float, t text, b bytes; F, I, T or null."""
+    return tuple(_KINDS[letter] for letter in letters)
+
+
+def check_kinds(columns: Params, expected: tuple[frozenset[type], ...]) -> None:
+    """Raise TypeError unless each column is of its type: damage can put anything anywhere."""
+    if not all(map(contains, expected, map(type, columns))):
+        raise TypeError("a column is not of its type")
 
 
 def decoded(decode: Callable[[Params], T], found: Iterable[Params], what: str) -> list[T]:
@@ -122,6 +145,9 @@ def state_params(key: int, row: Row) -> Params:
     )
 
 
+_ROW = kinds("iitiFfFFFiiiTfTTTTTTtt" + "iifii")
+
+
 def row_of(columns: Params) -> Row:
     """Return the row behind one of what SELECT_ROWS gave; see `rows_of`."""
     (
@@ -153,6 +179,7 @@ def row_of(columns: Params) -> Row:
         exposed,
         contributed,
     ) = columns
+    check_kinds(columns, _ROW)
     return Row(
         key=key,
         ns_id=ns_id,
@@ -184,8 +211,12 @@ def row_of(columns: Params) -> Row:
     )
 
 
+_STATE = kinds("iiifii")
+
+
 def state_of(columns: Params) -> tuple[int, State]:
     """Return a key and the state of its item, from key, tier, ..., contributed."""
+    check_kinds(columns, _STATE)
     key, tier, protection, value_key, exposed, contributed = columns
     state = State(
         tier=_TIER_OF[tier],
@@ -221,8 +252,12 @@ def history_params(entry: HistoryRow) -> Params:
     return entry.at_s, entry.event, entry.content, text
 
 
+_HISTORY = kinds("fttT")
+
+
 def history_of(columns: Params) -> HistoryRow:
     """Return the entry that `history_params` stored."""
+    check_kinds(columns, _HISTORY)
     at_s, event, content, text = columns
     return HistoryRow(at_s, event, content, None if text is None else _claim_of(text))
 
@@ -284,8 +319,12 @@ def namespace_params(row: NamespaceRow) -> Params:
     )
 
 
+_NAMESPACE = kinds("itifiiiiiiiiF")
+
+
 def namespace_of(columns: Params) -> NamespaceRow:
     """Return the row behind NAMESPACE_COLUMNS."""
+    check_kinds(columns, _NAMESPACE)
     values = dict(zip(NAMESPACE_COLUMNS, columns, strict=True))
     values["name"] = _NAME.decode(columns[1])
     return NamespaceRow(**values)
@@ -308,3 +347,16 @@ def change_data(change: Change) -> bytes:
 def change_of(data: bytes) -> Change:
     """Return the change that `change_data` was given."""
     return Change.from_lists(msgspec.msgpack.decode(data, type=list[list[int]]))
+
+
+# ---------------------------------------------------------------- placements
+
+
+_PLACE = kinds("iiii")
+
+
+def place_of(columns: Params) -> tuple[int, Place]:
+    """Return the id of a vector and where it is."""
+    check_kinds(columns, _PLACE)
+    vector_id, *cells = columns
+    return vector_id, Place(*cells)

@@ -1,5 +1,6 @@
 """A store in one SQLite file: durable, shared by threads and processes."""
 
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ from amv.stores.sqlite.pool import ReaderPool, Snapshot
 
 T = TypeVar("T")
 
+_log = logging.getLogger("amv")
+
 _ERASE_TIMEOUT_S = 2.0
 
 
@@ -43,6 +46,8 @@ class SqliteStore:
         self._events = EventLog(path)
         self._is_read_only = is_read_only
         self._is_closed = False
+        # What another process left in the log may be of what was deleted.
+        self._owes_erasure = file_bytes(Path(path + "-wal")) > 0
         self._pid = os.getpid()
 
     @classmethod
@@ -120,10 +125,25 @@ class SqliteStore:
             self._events.append(events)
 
     def fold(self, apply: Callable[[Writer, Sequence[Event]], None]) -> int:
-        """Apply logged events, each exactly once; return how many."""
+        """Apply logged events, each exactly once; return how many.
+
+        Then empty the write-ahead log, if `erase` or a process before could not.
+        """
         self._check_process()
         self._check_open()
-        return 0 if self._is_read_only else self._events.fold(self._committer.write, apply)
+        if self._is_read_only:
+            return 0
+        count = self._events.fold(self._committer.write, apply)
+        self._erase_owed()
+        return count
+
+    def _erase_owed(self) -> None:
+        if not self._owes_erasure:
+            return
+        try:
+            self._owes_erasure = not self._committer.truncate_log()
+        except StoreError as error:
+            _log.warning("%s", error)
 
     @property
     def lost_events(self) -> int:
@@ -145,8 +165,10 @@ class SqliteStore:
         if self._is_read_only:
             raise StoreError("the store was opened to be read only")
         deadline_s = time.monotonic() + _ERASE_TIMEOUT_S
+        self._owes_erasure = True
         while True:
             if self._committer.truncate_log():
+                self._owes_erasure = False
                 return True
             if time.monotonic() >= deadline_s:
                 return False
@@ -161,9 +183,14 @@ class SqliteStore:
     def check(self) -> list[str]:
         """Return what is wrong: the file itself, totals, and what should refer to what."""
         self._check_process()
+        found: list[str] = []
         try:
             with Snapshot(self._pool) as reader:
-                return list(problems(reader.execute))
+                for problem in problems(reader.execute):
+                    found.append(problem)
+                return found
+        except UnicodeDecodeError as error:
+            return [*found, f"the file is damaged: there is text where none may be: {error}"]
         except StoreError as error:
             if isinstance(error.__cause__, apsw.CorruptError):
                 return [f"the file is damaged: {error.__cause__}"]

@@ -193,6 +193,10 @@ class SqliteWriter(SqliteReader):
         for statement in _DROP_NAMESPACE:
             self._execute(statement, (ns_id,))
 
+    def drop_beside(self, name: Namespace) -> bool:
+        self._execute("DELETE FROM guard_text WHERE namespace = ?", (namespace_text(name),))
+        return self._connection.changes() > 0
+
     def log_change(self, ns_id: int, version: int, change: Change) -> None:
         self._execute(
             "INSERT OR REPLACE INTO change VALUES (?, ?, ?)", (ns_id, version, change_data(change))
