@@ -22,10 +22,12 @@ from amv.memory.query import Found
 from amv.server.app import Gateway
 from amv.server.replies import Send
 from amv.server.request import Receive, Scope
-from amv.server.work import Lane, Lanes, Overloaded
+from amv.server.work import SLICE_S, WAITING_MIN, Lane, Overloaded, Turns
+from amv.server.work import WAIT_S as WAITING_S
 from tests.server.cases import ITEM, add_item, problem
 from tests.server.conftest import SRC, WAIT_S, Running, client_of, running
 
+JSON = {"content-type": "application/json"}
 AT_ONCE_S = 2.0
 """Far above what an answer takes that waits for nothing, far below WAIT_S."""
 
@@ -164,20 +166,101 @@ def test_large_bodies_on_their_way_are_bounded_together(tmp_path: Path) -> None:
         assert served.gateway.bodies._held == 0
 
 
+def busy(most: int, takes_s: float = SLICE_S) -> Turns:
+    """Return turns of which the present slice is used up, and that have learned what work takes."""
+    turns = Turns(most)
+    turns._mean_s = turns._spent_s = takes_s
+    return turns
+
+
 def test_searches_on_the_event_loop_are_bounded() -> None:
     async def flood() -> list[object]:
-        lanes = Lanes(ServerSettings(queue_max=2))
-        try:
-            found = await asyncio.gather(*(lanes.turn() for _ in range(3)), return_exceptions=True)
-            await lanes.turn()
-            return [*found]
-        finally:
-            lanes.close()
+        turns = busy(2)
+        found = await asyncio.gather(*(turns.come() for _ in range(3)), return_exceptions=True)
+        await turns.come()
+        return [*found]
 
     one, two, refused = asyncio.run(flood())
 
     assert one is two is None
     assert isinstance(refused, Overloaded)
+
+
+@pytest.mark.parametrize(
+    ("takes_s", "most"), [(1.0, WAITING_MIN), (WAITING_S / 50, 50), (1e-6, 128)]
+)
+def test_the_longer_searches_take_the_fewer_may_wait(takes_s: float, most: int) -> None:
+    """What waits is to be done soon; but a few at once are no flood, however slow they are."""
+
+    async def flood() -> int:
+        turns = busy(128, takes_s)
+        turns._spent_s = SLICE_S
+        waiting = [asyncio.create_task(turns.come()) for _ in range(200)]
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+        return sum(result is None for result in found)
+
+    assert asyncio.run(flood()) == most
+
+
+def test_what_arrives_is_looked_at_between_searches() -> None:
+    """A request that is turned away, or asks for health, does not wait for all that were let in."""
+    log = list[str]()
+
+    async def search(turns: Turns) -> None:
+        await turns.come()
+        turns.do(lambda: log.append("searched"))
+
+    async def look() -> None:
+        for _ in range(40):
+            log.append("looked")
+            await asyncio.sleep(0)
+
+    async def both() -> None:
+        turns = busy(128)
+        await asyncio.gather(*(search(turns) for _ in range(10)), look())
+
+    asyncio.run(both())
+
+    assert log.count("searched") == 10
+    assert "searched searched" not in " ".join(log)
+
+
+def test_one_who_is_gone_holds_up_nobody() -> None:
+    async def wait() -> None:
+        turns = busy(128)
+        gone, stays = (asyncio.create_task(turns.come()) for _ in range(2))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.wait_for(stays, WAIT_S)
+
+    asyncio.run(wait())
+
+
+def test_work_that_fails_has_had_its_turn() -> None:
+    async def fail() -> None:
+        turns = Turns(1)
+        with pytest.raises(ZeroDivisionError):
+            turns.do(lambda: 1 // 0)
+        await turns.come()
+
+    asyncio.run(fail())
+
+
+def test_a_search_too_many_is_turned_away_before_it_is_read(
+    served: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read a body and then refuse it would cost what was to be spared."""
+
+    def full(_: Turns) -> None:
+        raise Overloaded("searches wait, and no more can")
+
+    monkeypatch.setattr(Turns, "check_room", full)
+    refused = served.http().post("/v1/search", content=b"{", headers=JSON)
+    other = served.http().post("/v1/context", content=b"{", headers=JSON)
+
+    assert problem(refused) == (503, "overloaded")
+    assert refused.headers["retry-after"] == "1"
+    assert problem(other) == (400, "invalid_input")
 
 
 def test_a_search_on_the_event_loop_comes_in_time_or_not_at_all(
@@ -189,10 +272,10 @@ def test_a_search_on_the_event_loop_comes_in_time_or_not_at_all(
     http.post("/v1/search", json=body)
     assert served.memory.is_resident(("a",))
 
-    async def late(_: Lanes) -> None:
+    async def late(_: Turns) -> None:
         await asyncio.sleep(0.02)
 
-    monkeypatch.setattr(Lanes, "turn", late)
+    monkeypatch.setattr(Turns, "come", late)
     in_time = http.post("/v1/search", json=body)
     too_late = http.post("/v1/search", json=body, headers={"amv-timeout-ms": "10"})
 

@@ -260,9 +260,10 @@ class MemoryReading:
         if is_behind or not view.is_whole:
             self._views.trim(name)
         if is_shown:
-            exposed = EventKind.EXPOSED
-            self._store.log([Event(ns.ns_id, m.card.row.key, exposed, now_s) for m in out.matches])
-            self._tell_read(name, [match.card.row.id for match in out.matches])
+            rows, exposed = [match.card.row for match in out.matches], EventKind.EXPOSED
+            self._store.log([Event(ns.ns_id, row.key, exposed, now_s) for row in rows])
+            if self._watchers:
+                self._tell_read(name, [row.id for row in rows])
         return Found(name, out)
 
     def context(

@@ -9,7 +9,7 @@ import numpy as np
 from amv.memory.edit import model_of
 from amv.memory.facts import ENDS, values, worth
 from amv.memory.hot import View
-from amv.memory.ports import NamespaceRow, Reader
+from amv.memory.ports import Floats, NamespaceRow, Reader
 from amv.memory.query import Match, Outcome, Query
 from amv.memory.ranking import fuse
 from amv.memory.results import Scanned
@@ -36,7 +36,7 @@ def run_resident(
         return None
     rough, off_by = block.rough(query.vector, n)
     if n > pool:
-        best = (rough >= np.partition(rough, n - pool)[n - pool]).nonzero()[0]
+        best = (rough >= _least(rough, pool)).nonzero()[0]
         if len(best) > pool:
             return None
     else:
@@ -57,8 +57,7 @@ def run_resident(
     if len(best) > k:
         # Only what may be among the k best is read again: most of the rest is far behind.
         guesses = fuse(rough[best], 0.0, worths, weights)
-        least = np.partition(guesses, len(best) - k)[len(best) - k]
-        near = (guesses >= least - weights.vector * off_by).nonzero()[0]
+        near = (guesses >= _least(guesses, k) - weights.vector * off_by).nonzero()[0]
         best, keys, worths = best[near], keys[near], worths[near]
         facts = facts.take(near, axis=1)
     exact = block.exact(best, query.vector)
@@ -76,3 +75,12 @@ def run_resident(
     ]
     scanned = Scanned(hot=scanned_hot, warm=n - scanned_hot + len(best))
     return Outcome(matches, scanned, "", cold_probed=False)
+
+
+def _least(numbers: Floats, count: int) -> np.float32:
+    """Return the least of the *count* largest numbers."""
+    place = len(numbers) - count
+    ordered = numbers.copy()
+    ordered.partition(place)
+    least: np.float32 = ordered[place]
+    return least

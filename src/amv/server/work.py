@@ -2,13 +2,16 @@
 
 What may touch a disk or run a model runs in a pool of threads with a bounded
 queue.  What is resident in memory runs on the event loop itself, which is
-cheaper than a hand-over; there, too, only so many may wait.  A request that
-finds its queue full is told so at once, with the time after which to try again;
-one whose deadline passed while it waited is not begun.
+cheaper than a hand-over: a few milliseconds of it between two looks at what has
+arrived, so that who is turned away need not wait for those let in.  There, too,
+only so many may wait.  A request that finds its queue full is told so at once,
+with the time after which to try again; one whose deadline passed while it
+waited is not begun.
 """
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -83,30 +86,86 @@ def begun(work: Callable[[], T], deadline_s: float) -> T:
     return work()
 
 
+SLICE_S = 0.004
+"""How long the event loop works before it looks at what has arrived meanwhile."""
+
+WAIT_S = 0.02
+"""Of work for the event loop, at most so much may wait."""
+
+WAITING_MIN = 32
+"""So many may wait in any case: a few that arrive at once are no flood."""
+
+_SMOOTHING = 0.05
+_FIRST_GUESS_S = 0.0002
+
+
+class Turns:
+    """Whose turn it is to work on the event loop itself; all calls come from there.
+
+    How long a piece of work takes is learned from those before, also where
+    other threads slow them down: then fewer may wait.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._mean_s = _FIRST_GUESS_S
+        self._spent_s = 0.0
+        self._is_ticking = False
+
+    def check_room(self) -> None:
+        """Raise Overloaded if too many wait for their turn."""
+        waiting = len(self._waiting)
+        if waiting >= min(self._most, max(WAITING_MIN, WAIT_S / self._mean_s)):
+            raise Overloaded(f"{waiting} searches wait, and no more can")
+
+    async def come(self) -> None:
+        """Wait for one's turn; raises Overloaded if too many do."""
+        if not self._waiting and self._spent_s < SLICE_S:
+            return
+        self.check_room()
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._tick_soon()
+        await turn
+
+    def do(self, work: Callable[[], T]) -> T:
+        """Do work whose turn has come."""
+        began_s = time.perf_counter()
+        try:
+            return work()
+        finally:
+            took_s = time.perf_counter() - began_s
+            self._spent_s += took_s
+            self._mean_s += _SMOOTHING * (took_s - self._mean_s)
+            self._tick_soon()
+
+    def _tick_soon(self) -> None:
+        if not self._is_ticking:
+            self._is_ticking = True
+            asyncio.get_running_loop().call_soon(self._tick)
+
+    def _tick(self) -> None:
+        """Begin a slice: the loop has looked at what arrived."""
+        self._is_ticking, self._spent_s = False, 0.0
+        for _ in range(max(1, int(SLICE_S / self._mean_s))):
+            if not self._waiting:
+                return
+            turn = self._waiting.popleft()
+            if not turn.done():  # whoever waited may be gone
+                turn.set_result(None)
+        self._tick_soon()
+
+
 class Lanes:
     """Where the requests of one gateway do their work, and how many each key has under way."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self.read = Lane("read", settings.read_threads, settings.queue_max)
         self.write = Lane("write", settings.write_threads, settings.queue_max)
-        self._inline = 0
-        self._inline_max = settings.queue_max
+        self.turns = Turns(settings.queue_max)
         self._of_key: dict[str, int] = {}
         self._of_key_max = settings.per_key_max
-
-    async def turn(self) -> None:
-        """Wait until what came before has been worked on by the event loop.
-
-        Every request that has arrived is counted before the first is worked
-        on, so that those too many are turned away at once.
-        """
-        if self._inline >= self._inline_max:
-            raise Overloaded(f"{self._inline} searches wait, and no more can")
-        self._inline += 1
-        try:
-            await asyncio.sleep(0)
-        finally:
-            self._inline -= 1
 
     def enter(self, principal: Principal) -> None:
         """Count a request of a key; raises TooManyRequests above its share."""
