@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,7 @@ from amv.memory.query import Found
 from amv.server.app import Gateway
 from amv.server.replies import Send
 from amv.server.request import Receive, Scope
-from amv.server.work import SLICE_S, WAITING_MIN, Lane, Overloaded, Turns
-from amv.server.work import WAIT_S as WAITING_S
+from amv.server.work import SLICE_S, Lane, Overloaded, Turns
 from tests.server.cases import ITEM, add_item, problem
 from tests.server.conftest import SRC, WAIT_S, Running, client_of, running
 
@@ -166,95 +166,86 @@ def test_large_bodies_on_their_way_are_bounded_together(tmp_path: Path) -> None:
         assert served.gateway.bodies._held == 0
 
 
-def busy(most: int, takes_s: float = SLICE_S) -> Turns:
-    """Return turns of which the present slice is used up, and that have learned what work takes."""
+def busy(most: int) -> Turns:
+    """Return turns of which the present slice is used up."""
     turns = Turns(most)
-    turns._mean_s = turns._spent_s = takes_s
+    turns._spent_s = SLICE_S
     return turns
 
 
 def test_searches_on_the_event_loop_are_bounded() -> None:
     async def flood() -> list[object]:
         turns = busy(2)
-        found = await asyncio.gather(*(turns.come() for _ in range(3)), return_exceptions=True)
-        await turns.come()
-        return [*found]
+        found = [asyncio.create_task(turns.run(partial(int, n))) for n in range(3)]
+        await asyncio.sleep(0)
+        was_taken = turns.are_taken
+        return [
+            *await asyncio.gather(*found, return_exceptions=True),
+            was_taken,
+            turns.are_taken,
+            await turns.run(lambda: "later"),
+        ]
 
-    one, two, refused = asyncio.run(flood())
+    one, two, refused, was_taken, is_taken, later = asyncio.run(flood())
 
-    assert one is two is None
+    assert (one, two, later) == (0, 1, "later")
     assert isinstance(refused, Overloaded)
-
-
-@pytest.mark.parametrize(
-    ("takes_s", "most"), [(1.0, WAITING_MIN), (WAITING_S / 50, 50), (1e-6, 128)]
-)
-def test_the_longer_searches_take_the_fewer_may_wait(takes_s: float, most: int) -> None:
-    """What waits is to be done soon; but a few at once are no flood, however slow they are."""
-
-    async def flood() -> int:
-        turns = busy(128, takes_s)
-        turns._spent_s = SLICE_S
-        waiting = [asyncio.create_task(turns.come()) for _ in range(200)]
-        found = await asyncio.gather(*waiting, return_exceptions=True)
-        return sum(result is None for result in found)
-
-    assert asyncio.run(flood()) == most
+    assert (was_taken, is_taken) == (True, False)
 
 
 def test_what_arrives_is_looked_at_between_searches() -> None:
     """A request that is turned away, or asks for health, does not wait for all that were let in."""
     log = list[str]()
 
-    async def search(turns: Turns) -> None:
-        await turns.come()
-        turns.do(lambda: log.append("searched"))
+    def search() -> None:
+        log.append("searched")
+        time.sleep(SLICE_S)
 
     async def look() -> None:
-        for _ in range(40):
+        while log.count("searched") < 10:
             log.append("looked")
             await asyncio.sleep(0)
 
     async def both() -> None:
-        turns = busy(128)
-        await asyncio.gather(*(search(turns) for _ in range(10)), look())
+        turns = Turns(128)
+        await asyncio.gather(*(turns.run(search) for _ in range(10)), look())
 
     asyncio.run(both())
 
-    assert log.count("searched") == 10
     assert "searched searched" not in " ".join(log)
 
 
-def test_one_who_is_gone_holds_up_nobody() -> None:
+def test_one_who_is_gone_holds_up_nobody_and_searches_nothing() -> None:
+    done = list[str]()
+
     async def wait() -> None:
         turns = busy(128)
-        gone, stays = (asyncio.create_task(turns.come()) for _ in range(2))
+        gone = asyncio.create_task(turns.run(lambda: done.append("gone")))
+        stays = asyncio.create_task(turns.run(lambda: done.append("stays")))
         await asyncio.sleep(0)
         gone.cancel()
         await asyncio.wait_for(stays, WAIT_S)
 
     asyncio.run(wait())
 
+    assert done == ["stays"]
 
-def test_work_that_fails_has_had_its_turn() -> None:
-    async def fail() -> None:
-        turns = Turns(1)
+
+@pytest.mark.parametrize("turns", [Turns(1), busy(1)])
+def test_work_that_fails_has_had_its_turn(turns: Turns) -> None:
+    async def fail() -> str:
         with pytest.raises(ZeroDivisionError):
-            turns.do(lambda: 1 // 0)
-        await turns.come()
+            await turns.run(lambda: 1 // 0)
+        return await turns.run(lambda: "next")
 
-    asyncio.run(fail())
+    assert asyncio.run(fail()) == "next"
 
 
 def test_a_search_too_many_is_turned_away_before_it_is_read(
     served: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To read a body and then refuse it would cost what was to be spared."""
-
-    def full(_: Turns) -> None:
-        raise Overloaded("searches wait, and no more can")
-
-    monkeypatch.setattr(Turns, "check_room", full)
+    monkeypatch.setattr(Turns, "are_taken", True)
     refused = served.http().post("/v1/search", content=b"{", headers=JSON)
     other = served.http().post("/v1/context", content=b"{", headers=JSON)
 
@@ -272,10 +263,13 @@ def test_a_search_on_the_event_loop_comes_in_time_or_not_at_all(
     http.post("/v1/search", json=body)
     assert served.memory.is_resident(("a",))
 
-    async def late(_: Turns) -> None:
-        await asyncio.sleep(0.02)
+    run = Turns.run
 
-    monkeypatch.setattr(Turns, "come", late)
+    async def late(turns: Turns, work: Callable[[], object]) -> object:
+        await asyncio.sleep(0.02)
+        return await run(turns, work)
+
+    monkeypatch.setattr(Turns, "run", late)
     in_time = http.post("/v1/search", json=body)
     too_late = http.post("/v1/search", json=body, headers={"amv-timeout-ms": "10"})
 

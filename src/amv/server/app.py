@@ -49,6 +49,8 @@ SEARCH = "/v1/search"
 _SEARCH_PATH = SEARCH.encode()
 _VERIFIER = VERIFIER_HEADER.encode()
 
+_TOO_MANY = error_reply(Overloaded("as many searches wait as may, and no more can"))
+
 _log = logging.getLogger("amv.server")
 
 
@@ -84,9 +86,6 @@ class Endpoint:
         deadline_s = time.monotonic() + allowed_s
         gateway.lanes.enter(principal)
         try:
-            if self._may_be_inline:
-                # Before anything is read: turning away must not cost what it spares.
-                gateway.lanes.turns.check_room()
             body = self._checked(headers, await gateway.bodies.read(headers, receive, allowed_s))
             large = body if body is not None and request.is_large(body) else None
             call = api.Call(
@@ -108,10 +107,14 @@ class Endpoint:
         lanes, work = self._gateway.lanes, partial(self._work, call, large)
         name = _by_vector_alone(call) if self._may_be_inline and large is None else None
         if name is not None and call.memory.is_resident(name):
-            await lanes.turns.come()
-            # Once more: what began to index meanwhile would hold up the event loop.
-            if call.memory.is_resident(name):
-                return lanes.turns.do(lambda: begun(work, deadline_s))
+
+            def inline() -> bytes | None:
+                # Once more: what began to index meanwhile would hold up the event loop.
+                return begun(work, deadline_s) if call.memory.is_resident(name) else None
+
+            found = await lanes.turns.run(inline)
+            if found is not None:
+                return found
         lane = lanes.write if self.route.writes else lanes.read
         return await lane.run(work, deadline_s)
 
@@ -220,8 +223,11 @@ class Gateway:
     ) -> int:
         """Answer a search; return the status, 0 if whoever asked is gone."""
         scope["path_params"] = {}
-        refused = self._refused(scope)
-        reply = await self._search.reply(scope, receive) if refused is None else refused
+        reply: Reply | None = _TOO_MANY
+        # Before anything else is looked at: to turn away must not cost what it spares.
+        if not self.lanes.turns.are_taken:
+            refused = self._refused(scope)
+            reply = await self._search.reply(scope, receive) if refused is None else refused
         if reply is None:
             return 0
         await reply.send(send, own)

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from amv.config import ServerSettings
 from amv.errors import AmvError
@@ -89,56 +89,39 @@ def begun(work: Callable[[], T], deadline_s: float) -> T:
 SLICE_S = 0.004
 """How long the event loop works before it looks at what has arrived meanwhile."""
 
-WAIT_S = 0.02
-"""Of work for the event loop, at most so much may wait."""
-
-WAITING_MIN = 32
-"""So many may wait in any case: a few that arrive at once are no flood."""
-
-_SMOOTHING = 0.05
-_FIRST_GUESS_S = 0.0002
-
 
 class Turns:
-    """Whose turn it is to work on the event loop itself; all calls come from there.
-
-    How long a piece of work takes is learned from those before, also where
-    other threads slow them down: then fewer may wait.
-    """
+    """Whose turn it is to work on the event loop itself; all calls come from there."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._mean_s = _FIRST_GUESS_S
+        self._waiting: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._spent_s = 0.0
         self._is_ticking = False
 
-    def check_room(self) -> None:
-        """Raise Overloaded if too many wait for their turn."""
-        waiting = len(self._waiting)
-        if waiting >= min(self._most, max(WAITING_MIN, WAIT_S / self._mean_s)):
-            raise Overloaded(f"{waiting} searches wait, and no more can")
+    @property
+    def are_taken(self) -> bool:
+        """Whether no more can wait."""
+        return len(self._waiting) >= self._most
 
-    async def come(self) -> None:
-        """Wait for one's turn; raises Overloaded if too many do."""
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do work, now or when its turn comes; raises Overloaded if too many wait."""
         if not self._waiting and self._spent_s < SLICE_S:
-            return
-        self.check_room()
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+            self._tick_soon()
+            return self._timed(work)
+        if self.are_taken:
+            raise Overloaded(f"{len(self._waiting)} searches wait, and no more can")
+        turn: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((work, turn))
         self._tick_soon()
-        await turn
+        return await turn
 
-    def do(self, work: Callable[[], T]) -> T:
-        """Do work whose turn has come."""
+    def _timed(self, work: Callable[[], T]) -> T:
         began_s = time.perf_counter()
         try:
             return work()
         finally:
-            took_s = time.perf_counter() - began_s
-            self._spent_s += took_s
-            self._mean_s += _SMOOTHING * (took_s - self._mean_s)
-            self._tick_soon()
+            self._spent_s += time.perf_counter() - began_s
 
     def _tick_soon(self) -> None:
         if not self._is_ticking:
@@ -146,15 +129,18 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._tick)
 
     def _tick(self) -> None:
-        """Begin a slice: the loop has looked at what arrived."""
+        """Work for a slice of time: the loop has looked at what arrived."""
         self._is_ticking, self._spent_s = False, 0.0
-        for _ in range(max(1, int(SLICE_S / self._mean_s))):
-            if not self._waiting:
-                return
-            turn = self._waiting.popleft()
-            if not turn.done():  # whoever waited may be gone
-                turn.set_result(None)
-        self._tick_soon()
+        while self._waiting and self._spent_s < SLICE_S:
+            work, turn = self._waiting.popleft()
+            if turn.done():
+                continue  # whoever waited is gone
+            try:
+                turn.set_result(self._timed(work))
+            except Exception as error:  # noqa: BLE001 - it is told to whoever waited
+                turn.set_exception(error)
+        if self._waiting:
+            self._tick_soon()
 
 
 class Lanes:
