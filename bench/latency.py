@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
+from urllib.request import Request, urlopen
 
 import msgspec
 import numpy as np
@@ -161,13 +162,17 @@ def fill(db: Path, vectors: Floats, contents: list[str], namespaces: int) -> flo
     return time.perf_counter() - began_s
 
 
-def write_bodies(path: Path, queries: Floats, namespaces: int, count: int) -> None:
+def write_bodies(
+    path: Path, queries: Floats, namespaces: int, count: int, *, as_base64: bool = False
+) -> None:
     """Write *count* search bodies, each of a query in a random namespace."""
     rng = np.random.default_rng(SEED)
     which = rng.integers(0, namespaces, count).tolist()
     with path.open("wb") as file:
         for place, name in enumerate(which):
-            vector = queries[place % len(queries)].tolist()
+            query = queries[place % len(queries)]
+            # As bytes they become base64.
+            vector = query.astype("<f4").tobytes() if as_base64 else query.tolist()
             body = {"namespace": [f"n{name}"], "vector": vector, "k": 10}
             file.write(msgspec.json.encode(body) + b"\n")
 
@@ -217,20 +222,35 @@ def measure_hot(
         added_s = fill(db, vectors, contents, namespaces)
         say.print(f"{namespaces:,} hot sets of 1,024: added in {added_s:.0f} s")
         queries = rng.standard_normal((QUERIES, datasets.DIMENSION), dtype=np.float32)
-        write_bodies(bodies, queries, namespaces, 8 * namespaces)
+        forms = {"": bodies, " base64": Path(folder) / "base64"}
+        for form, own in forms.items():
+            write_bodies(own, queries, namespaces, 8 * namespaces, as_base64=bool(form))
         about = {"namespaces": namespaces, "items": size}
         with serving(gateway(db), {"AMV_CACHE_MB": str(cache_mb)}) as server:
             # Every hot set is loaded, and most rows are read once.
             load(server, bodies, rate=0, seconds=max(20.0, namespaces / 20), connections=4)
-            cpu_s = server.cpu_s()
-            found = load(server, bodies, rate=0, seconds=seconds, connections=8)
-            spent_s = server.cpu_s() - cpu_s
-            sink.add("hot", **about, **found.row(), cpu_s=spent_s, rss_bytes=server.rss_bytes())
+            for form, own in forms.items():
+                fold(server)
+                cpu_s = server.cpu_s()
+                found = load(server, own, rate=0, seconds=seconds, connections=8)
+                fold(server)
+                spent_s = server.cpu_s() - cpu_s
+                rss_bytes = server.rss_bytes()
+                sink.add(f"hot{form}", **about, **found.row(), cpu_s=spent_s, rss_bytes=rss_bytes)
         with serving([sys.executable, "-m", "bench.http_echo"], {}) as server:
             load(server, bodies, rate=0, seconds=2.0, connections=8, path="/echo")
-            cpu_s = server.cpu_s()
-            found = load(server, bodies, rate=0, seconds=seconds, connections=8, path="/echo")
-            sink.add("echo", **about, **found.row(), cpu_s=server.cpu_s() - cpu_s)
+            for form, own in forms.items():
+                cpu_s = server.cpu_s()
+                found = load(server, own, rate=0, seconds=seconds, connections=8, path="/echo")
+                sink.add(f"echo{form}", **about, **found.row(), cpu_s=server.cpu_s() - cpu_s)
+
+
+def fold(server: Server) -> None:
+    """Have all value events folded that were logged so far."""
+    headers = {"Content-Type": "application/json"}
+    asked = Request(f"{server.address}/v1/sweep", b'{"dry_run":true}', headers, method="POST")
+    with urlopen(asked, timeout=60) as reply:
+        reply.read()
 
 
 def show(path: Path, console: Console) -> None:

@@ -29,6 +29,10 @@ from amv.stores.sqlite import SqliteStore
 
 IN_PROCESS = ":memory:"
 PATH_BYTES_MAX = 4096
+UPKEEP_SHARE = 0.05
+"""How much of the time upkeep may take, as far as it need not wait longer than UPKEEP_LONGEST_S."""
+
+UPKEEP_LONGEST_S = 60.0
 COLLECTED_BELOW = 256
 """Batches of fewer items are too short for the collector to be noticed."""
 
@@ -157,16 +161,32 @@ class Upkeep:
 def _keep_up(
     memory: "weakref.ref[MemoryService]", stopped: threading.Event, interval_s: float
 ) -> None:
-    while not stopped.wait(interval_s):
+    wait_s = interval_s
+    while not stopped.wait(wait_s):
         alive = memory()
         if alive is None:
             return
+        began_s = time.monotonic()
         try:
             alive.maintain()
         except AmvError:
             # The events stay in the log; the next round tries again.
             _log.warning("upkeep failed and will be tried again", exc_info=True)
+        wait_s = rest_s(interval_s, time.monotonic() - began_s)
         del alive
+
+
+def rest_s(interval_s: float, took_s: float) -> float:
+    """Return how long upkeep waits after a round that took some seconds.
+
+    Longer after a long one: where many items are used, most are used again
+    soon, and all that happened to one until the next round is written at once.
+
+    >>> rest_s(5.0, 0.1), rest_s(5.0, 1.0), rest_s(5.0, 100.0)
+    (5.0, 19.0, 60.0)
+    """
+    rest = took_s * (1.0 - UPKEEP_SHARE) / UPKEEP_SHARE
+    return max(interval_s, min(UPKEEP_LONGEST_S, round(rest, 3)))
 
 
 def _check_opening(path: object, settings: object, clock: object) -> None:

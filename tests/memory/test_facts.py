@@ -32,8 +32,9 @@ def ids(*keys: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 def known(held: Facts, count: int) -> list[float]:
     """Return the value keys of all places, NaN as -1."""
-    rows = held.at(np.arange(count))
-    return [-1.0 if math.isnan(row[ENDS]) else row[VALUE_KEY] for row in rows.tolist()]
+    columns = held.at(np.arange(count))
+    pairs = zip(columns[VALUE_KEY].tolist(), columns[ENDS].tolist(), strict=True)
+    return [-1.0 if math.isnan(ends_s) else value_key for value_key, ends_s in pairs]
 
 
 @given(
@@ -91,7 +92,7 @@ def test_facts_keep_to_their_vectors_in_whatever_order() -> None:
 
     assert known(held, 3) == [30.0, -1.0, -1.0]
     held.align(ids())
-    assert held.at(np.arange(0)).shape == (0, 3)
+    assert held.at(np.arange(0)).shape == (3, 0)
 
 
 def test_facts_of_several_passages_are_those_of_their_item() -> None:
@@ -102,6 +103,8 @@ def test_facts_of_several_passages_are_those_of_their_item() -> None:
     held.follow({1: card(1, 5.0).state, 9: card(9, 9.0).state})
 
     assert known(held, 3) == [5.0, 5.0, 2.0]
+    assert held.keys_at(np.arange(3)).tolist() == [1, 1, 2]
+    assert not held.are_single
     held.forget([1])
     assert known(held, 3) == [-1.0, -1.0, 2.0]
 
@@ -134,10 +137,11 @@ def test_values_from_facts_are_those_from_cards(given_items: list[tuple[float, f
         card_of(replace(card(1, value_key).row, valid_from_s=begins_s))
         for value_key, begins_s in given_items
     ]
-    columns = np.asarray([(c.state.value_key, c.row.valid_from_s, c.ends_s) for c in cards])
+    columns = np.asarray([(c.state.value_key, c.row.valid_from_s, c.ends_s) for c in cards]).T
 
     assert facts.values(columns, NOW_S, MODEL) == values_of(cards, NOW_S, MODEL)
-    assert columns[:, BEGINS].tolist() == [begins_s for _, begins_s in given_items]
+    assert facts.worth(columns, NOW_S, MODEL) == pytest.approx(values_of(cards, NOW_S, MODEL))
+    assert columns[BEGINS].tolist() == [begins_s for _, begins_s in given_items]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amv.errors import StoreError
+from amv.memory.block import Block
 from amv.memory.cells import CentroidIndex, unit
 from amv.memory.hot import (
-    Block,
     IndexDamaged,
     View,
     Views,
@@ -89,6 +89,24 @@ def test_a_scan_reads_no_more_than_its_limit() -> None:
 
     assert len(block.scan(FIRST, 7)) == 7
     assert len(block.scan(FIRST, 0)) == 0
+
+
+def test_what_is_scanned_often_is_packed_until_it_changes() -> None:
+    """Packed codes are read faster; what they say must be what the block holds now."""
+    block = Block(3)
+    block.add(numbered(1, 2, 3))
+    changes: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: block.remove([1]),
+        lambda: block.add(numbered(9)),
+    ]
+    for change in changes:
+        change()
+        first, second, third = (block.scan(FIRST, 10).tolist() for _ in range(3))
+        assert first == second == third == pytest.approx(block.ids.tolist(), rel=1e-5)
+
+    block.clear()
+    assert block.scan(FIRST, 10).tolist() == []
 
 
 def test_a_scan_stays_as_it_was_when_the_block_changes() -> None:

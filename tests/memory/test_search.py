@@ -340,8 +340,43 @@ def test_the_short_way_is_the_one_that_is_gone(
         assert is_within(short, world.settings.budget)
         pool = min(n, max(k + 16, 64, 2 * k))
         hot = min(n, world.settings.budget.hot)
-        assert (short.scanned.hot, short.scanned.warm) == (hot, n - hot + pool)
+        again = short.scanned.warm - (n - hot)
+        assert short.scanned.hot == hot
+        assert min(n, k) <= again <= pool
         assert short.scanned.cold == short.scanned.postings == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "share"),
+    [("gaussian", 0.999), ("clusters", 0.999), ("spiky", 0.999), ("peaked", 0.995)],
+)
+@pytest.mark.parametrize("value", [0.0, 0.02])
+def test_what_the_short_way_looks_at_again_is_enough(kind: str, share: float, value: float) -> None:
+    """Counted against float32 over everything, with values in the rank and without."""
+    rng = np.random.default_rng(20)
+    matrix = rng.standard_normal((1224, 384))
+    if kind == "clusters":
+        matrix = rng.standard_normal((32, 384))[rng.integers(0, 32, 1224)] + 0.7 * matrix
+    elif kind == "spiky":
+        matrix = rng.standard_cauchy((1224, 384))
+    elif kind == "peaked":
+        matrix[:, 3] += 50.0
+    vectors, queries = np.split(unit(matrix.astype(np.float32)), [1024])
+    settings = replace(NO_CELLS, weights=RankWeights(value=value))
+    world = World(MemoryStore(), settings, embedder=Hashing(dimension=384))
+    items = add_vectors(world, vectors)
+    world.use(*(item.id for item in items[::3]), times=2)
+    worth = np.asarray([world.memory.get(i.id, namespace=ALICE).value for i in items], np.float32)
+    ids = np.asarray([item.id for item in items])
+    found = again = 0
+    for query in queries:
+        result = world.memory.search(namespace=ALICE, vector=query, k=10)
+        ranks = 0.4 * (vectors @ query) + value * worth
+        found += len({hit.item.id for hit in result.hits} & set(ids[np.argsort(-ranks)[:10]]))
+        again += result.scanned.warm
+
+    assert found >= share * 10 * len(queries)
+    assert again <= 64 * len(queries)
 
 
 @pytest.mark.parametrize("why", ["expired", "equal", "long", "damaged", "budget"])

@@ -17,6 +17,7 @@ from amv.memory.value import (
     ValueModel,
     apply_event,
     crossing_s,
+    exposed,
     reinforced,
     rekey,
     threshold_key,
@@ -217,6 +218,25 @@ def test_exposure_alone_never_makes_an_item_hot(start: float, gaps_s: list[float
         key = apply_event(key, at_s, EventKind.EXPOSED, DEFAULT)
 
     assert key < threshold_key(DEFAULT.hot.demote, at_s, DEFAULT)
+
+
+@given(
+    start=values,
+    gaps_s=st.lists(st.floats(-DAY_S, 100 * DAY_S) | st.just(1.0), max_size=20),
+    model=models | st.sampled_from([DEFAULT, PAPER, replace(DEFAULT, exposed_gain=0.61)]),
+)
+def test_many_exposures_at_once_are_those_one_by_one(
+    start: float, gaps_s: list[float], model: ValueModel
+) -> None:
+    """To the last bit, also where clocks go back: how many are folded together is chance."""
+    moments_s, at_s = list[float](), NOW_S
+    one_by_one = key = value_key(start, NOW_S, model)
+    for gap_s in gaps_s:
+        at_s += gap_s
+        moments_s.append(at_s)
+        one_by_one = apply_event(one_by_one, at_s, EventKind.EXPOSED, model)
+
+    assert exposed(key, moments_s, model) == one_by_one
 
 
 def test_exposure_alone_does_not_keep_a_hot_item_hot() -> None:

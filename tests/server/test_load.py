@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,11 @@ from amv.memory.query import Found
 from amv.server.app import Gateway
 from amv.server.replies import Send
 from amv.server.request import Receive, Scope
-from amv.server.work import Lane, Lanes, Overloaded
+from amv.server.work import SLICE_S, Lane, Overloaded, Turns
 from tests.server.cases import ITEM, add_item, problem
 from tests.server.conftest import SRC, WAIT_S, Running, client_of, running
 
+JSON = {"content-type": "application/json"}
 AT_ONCE_S = 2.0
 """Far above what an answer takes that waits for nothing, far below WAIT_S."""
 
@@ -164,20 +166,92 @@ def test_large_bodies_on_their_way_are_bounded_together(tmp_path: Path) -> None:
         assert served.gateway.bodies._held == 0
 
 
+def busy(most: int) -> Turns:
+    """Return turns of which the present slice is used up."""
+    turns = Turns(most)
+    turns._spent_s = SLICE_S
+    return turns
+
+
 def test_searches_on_the_event_loop_are_bounded() -> None:
     async def flood() -> list[object]:
-        lanes = Lanes(ServerSettings(queue_max=2))
-        try:
-            found = await asyncio.gather(*(lanes.turn() for _ in range(3)), return_exceptions=True)
-            await lanes.turn()
-            return [*found]
-        finally:
-            lanes.close()
+        turns = busy(2)
+        found = [asyncio.create_task(turns.run(partial(int, n))) for n in range(3)]
+        await asyncio.sleep(0)
+        was_taken = turns.are_taken
+        return [
+            *await asyncio.gather(*found, return_exceptions=True),
+            was_taken,
+            turns.are_taken,
+            await turns.run(lambda: "later"),
+        ]
 
-    one, two, refused = asyncio.run(flood())
+    one, two, refused, was_taken, is_taken, later = asyncio.run(flood())
 
-    assert one is two is None
+    assert (one, two, later) == (0, 1, "later")
     assert isinstance(refused, Overloaded)
+    assert (was_taken, is_taken) == (True, False)
+
+
+def test_what_arrives_is_looked_at_between_searches() -> None:
+    """A request that is turned away, or asks for health, does not wait for all that were let in."""
+    log = list[str]()
+
+    def search() -> None:
+        log.append("searched")
+        time.sleep(SLICE_S)
+
+    async def look() -> None:
+        while log.count("searched") < 10:
+            log.append("looked")
+            await asyncio.sleep(0)
+
+    async def both() -> None:
+        turns = Turns(128)
+        await asyncio.gather(*(turns.run(search) for _ in range(10)), look())
+
+    asyncio.run(both())
+
+    assert "searched searched" not in " ".join(log)
+
+
+def test_one_who_is_gone_holds_up_nobody_and_searches_nothing() -> None:
+    done = list[str]()
+
+    async def wait() -> None:
+        turns = busy(128)
+        gone = asyncio.create_task(turns.run(lambda: done.append("gone")))
+        stays = asyncio.create_task(turns.run(lambda: done.append("stays")))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.wait_for(stays, WAIT_S)
+
+    asyncio.run(wait())
+
+    assert done == ["stays"]
+
+
+@pytest.mark.parametrize("turns", [Turns(1), busy(1)])
+def test_work_that_fails_has_had_its_turn(turns: Turns) -> None:
+    async def fail() -> str:
+        with pytest.raises(ZeroDivisionError):
+            await turns.run(lambda: 1 // 0)
+        return await turns.run(lambda: "next")
+
+    assert asyncio.run(fail()) == "next"
+
+
+def test_a_search_too_many_is_turned_away_before_it_is_read(
+    served: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read a body and then refuse it would cost what was to be spared."""
+    monkeypatch.setattr(Turns, "are_taken", True)
+    refused = served.http().post("/v1/search", content=b"{", headers=JSON)
+    other = served.http().post("/v1/context", content=b"{", headers=JSON)
+
+    assert problem(refused) == (503, "overloaded")
+    assert refused.headers["retry-after"] == "1"
+    assert problem(other) == (400, "invalid_input")
 
 
 def test_a_search_on_the_event_loop_comes_in_time_or_not_at_all(
@@ -189,10 +263,13 @@ def test_a_search_on_the_event_loop_comes_in_time_or_not_at_all(
     http.post("/v1/search", json=body)
     assert served.memory.is_resident(("a",))
 
-    async def late(_: Lanes) -> None:
-        await asyncio.sleep(0.02)
+    run = Turns.run
 
-    monkeypatch.setattr(Lanes, "turn", late)
+    async def late(turns: Turns, work: Callable[[], object]) -> object:
+        await asyncio.sleep(0.02)
+        return await run(turns, work)
+
+    monkeypatch.setattr(Turns, "run", late)
     in_time = http.post("/v1/search", json=body)
     too_late = http.post("/v1/search", json=body, headers={"amv-timeout-ms": "10"})
 

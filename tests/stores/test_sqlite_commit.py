@@ -1,5 +1,7 @@
 """Writing: what is shared, what is undone, and what a caller is told when the disk fails."""
 
+import errno
+import os
 import subprocess
 import sys
 import threading
@@ -15,7 +17,7 @@ import pytest
 
 from amv.errors import OutcomeUnknown, StoreClosed, StoreError, StoreUnavailable
 from amv.memory.ports import Writer
-from amv.stores.sqlite import SqliteStore
+from amv.stores.sqlite import SqliteStore, checkpoint
 from amv.stores.sqlite.checkpoint import VFS, Checkpointer
 from amv.stores.sqlite.committer import Committer
 from amv.stores.sqlite.connection import connect
@@ -359,3 +361,66 @@ def test_a_full_disk_within_a_write_is_unavailable_and_leaves_nothing(
 
     store.write(lambda w: w.execute("PRAGMA max_page_count = 1000000"))  # type: ignore[attr-defined]
     assert store.write(put("later")) == "later"
+
+
+# ---------------------------------------------------------------- copying the log
+
+
+def written(path: str) -> Checkpointer:
+    """Return what copies the log of a database in which there is something to copy."""
+    checkpointer = Checkpointer(partial(connect, path, synchronous="FULL", vfs=VFS))
+    checkpointer.copy()
+    with closing(connect(path, synchronous="FULL")) as connection:
+        connection.execute("CREATE TABLE more (name TEXT)")
+    return checkpointer
+
+
+def test_a_copied_log_is_synced_while_other_threads_go_on(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`os.fdatasync` lets go of Python's lock, which the sync of a layer over SQLite holds."""
+    checkpointer, synced = written(path), list[str]()
+    sync = os.fdatasync
+
+    def noted(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", noted)
+    checkpointer.copy()
+    checkpointer.close()
+
+    assert synced[0] == os.path.realpath(path)
+
+
+@pytest.mark.parametrize(("number", "fails"), [(errno.EIO, True), (errno.EBADF, False)])
+def test_a_sync_that_fails_is_not_taken_for_one(
+    path: str, monkeypatch: pytest.MonkeyPatch, number: int, fails: bool
+) -> None:
+    """The system tells of an error once: asked again, it would say that all is well."""
+    checkpointer = written(path)
+
+    def failing(descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", failing)
+        if fails:
+            with pytest.raises(apsw.IOError):
+                checkpointer.copy()
+        else:
+            checkpointer.copy()
+    checkpointer.copy()
+    checkpointer.close()
+
+
+def test_without_a_list_of_descriptors_the_layer_syncs_by_itself(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the system has none; nothing may then be synced that is not the database."""
+    monkeypatch.setattr(checkpoint, "_DESCRIPTORS", "/nowhere")
+    checkpointer = written(path)
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: pytest.fail("synced what?"))
+
+    checkpointer.copy()
+    checkpointer.close()

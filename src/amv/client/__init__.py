@@ -8,6 +8,7 @@ failed is tried again only where that is safe: reads, and adds, which carry ids
 or an Idempotency-Key.
 """
 
+import base64
 import builtins
 import json
 import secrets
@@ -355,14 +356,20 @@ def _plain_value(name: str, value: Any) -> Any:
     if name == "metadata" and isinstance(value, Mapping):
         return check_metadata(value)
     if name == "vector" and value is not None:
-        return _floats(value)
+        return _vector(value)
     if isinstance(value, datetime):
         return value.isoformat()
     return value
 
 
-def _floats(vector: object) -> object:
+def _vector(vector: object) -> object:
+    """Return a vector as JSON has it: in base64, if it loses nothing as float32."""
     try:
-        return np.asarray(vector, dtype=np.float64).tolist()
+        numbers = np.asarray(vector, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInput(f"a vector must hold numbers only: {error}") from error
+    with np.errstate(over="ignore"):
+        halved = numbers.astype("<f4")
+    if numbers.ndim == 1 and np.array_equal(numbers, halved) and np.isfinite(halved).all():
+        return base64.b64encode(halved.tobytes()).decode()
+    return numbers.tolist()

@@ -13,11 +13,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-import numkong
 import numpy as np
-import numpy.typing as npt
 
 from amv.errors import StoreError
+from amv.memory.block import Block
 from amv.memory.card import Card, card_of
 from amv.memory.cells import CentroidIndex, code_width
 from amv.memory.facts import ENDS, Columns, Facts
@@ -25,133 +24,19 @@ from amv.memory.item import Namespace
 from amv.memory.ports import (
     PENDING,
     Change,
-    Floats,
     Ids,
     Members,
     NamespaceRow,
     Reader,
-    Vectors,
+    ascending,
     owners,
 )
 
 _CARDS_MAX = 4096
-_BLOCK_MIN = 64
 
 
 class IndexDamaged(StoreError):
     """An index, which is derived data, is not what the totals say; it can be made anew."""
-
-
-def _coded(matrix: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
-    """Return the int8 codes of vectors of shape (n, d), and what to multiply each by."""
-    peak = np.maximum(np.abs(matrix).max(axis=1), np.float32(1e-12))
-    codes = np.rint(matrix * (np.float32(127.0) / peak)[:, None]).astype(np.int8)
-    return codes, peak / np.float32(127.0)
-
-
-class Block:
-    """Vectors in RAM, scanned whole: as int8 codes first, the best again in full precision.
-
-    A code is round(127 x / max|x|), a quarter of the bytes to read.  Order is
-    arbitrary: the places of removed vectors are taken by the last ones.
-    """
-
-    def __init__(self, dimension: int) -> None:
-        self._dimension = dimension
-        self._place: dict[int, int] = {}
-        self._allocate(0)
-
-    def _allocate(self, capacity: int) -> None:
-        self._rows: Floats = np.empty((capacity, self._dimension), dtype=np.float32)
-        self._codes = np.empty((capacity, self._dimension), dtype=np.int8)
-        self._scales: Floats = np.empty(capacity, dtype=np.float32)
-        self._ids: Ids = np.empty(capacity, dtype=np.int64)
-
-    def __len__(self) -> int:
-        return len(self._place)
-
-    def __contains__(self, vector_id: int) -> bool:
-        return vector_id in self._place
-
-    @property
-    def ids(self) -> Ids:
-        """Ids of shape (n,), in the order of `scan`."""
-        return self._ids[: len(self)]
-
-    @property
-    def size_bytes(self) -> int:
-        """Memory the vectors take."""
-        return self._rows.nbytes + self._codes.nbytes + self._scales.nbytes + self._ids.nbytes
-
-    def scan(self, query: Floats, limit: int) -> Floats:
-        """Return rough dot products with *query*, of shape (d,), of at most *limit* vectors.
-
-        They are in the order of `ids`, and off by about a thousandth; by a hundredth
-        where few of a vector's numbers are much larger than all others.
-        """
-        n = min(len(self), limit)
-        if not n:
-            return np.empty(0, dtype=np.float32)
-        code, scale = _coded(query[None, :])
-        products = numkong.cdist(code, self._codes[:n], metric="dot")
-        rough = np.asarray(products, dtype=np.float32).reshape(-1)
-        rough *= self._scales[:n] * scale
-        return rough
-
-    def exact(self, places: Ids, query: Floats) -> Floats:
-        """Return the dot products of *query* with the vectors at *places*, as `ids` has them."""
-        products: Floats = self._rows[places] @ query
-        return products
-
-    def places(self, vector_ids: Ids) -> Ids:
-        """Return where vectors stand in `ids`; -1 for those that are not in here."""
-        known = self._place
-        return np.asarray([known.get(i, -1) for i in vector_ids.tolist()], dtype=np.int64)
-
-    def add(self, vectors: Vectors) -> None:
-        """Add vectors whose ids are not in here yet."""
-        n, more = len(self), len(vectors.ids)
-        if not more:
-            return
-        if vectors.matrix.shape[1] != self._dimension:
-            raise StoreError(
-                f"a stored vector has {vectors.matrix.shape[1]} dimensions, needed "
-                f"{self._dimension}: the store is damaged; run `amv doctor`"
-            )
-        if n + more > len(self._ids):
-            self._grow(max(_BLOCK_MIN, n + more, 3 * n // 2))
-        new = slice(n, n + more)
-        self._rows[new] = vectors.matrix
-        self._codes[new], self._scales[new] = _coded(vectors.matrix)
-        self._ids[new] = vectors.ids
-        self._place.update(zip(vectors.ids.tolist(), range(n, n + more), strict=True))
-
-    def _grow(self, capacity: int) -> None:
-        n, rows, codes, scales, ids = len(self), self._rows, self._codes, self._scales, self._ids
-        self._allocate(capacity)
-        self._rows[:n], self._codes[:n] = rows[:n], codes[:n]
-        self._scales[:n], self._ids[:n] = scales[:n], ids[:n]
-
-    def oldest(self, limit: int) -> Vectors:
-        """Return at most *limit* of the vectors, those with the lowest ids."""
-        order = np.argsort(self.ids)[:limit]
-        return Vectors(self.ids[order], self._rows[order])
-
-    def remove(self, vector_ids: Iterable[int]) -> None:
-        """Remove vectors; ids that are not in here are passed over."""
-        places = [self._place.pop(i) for i in vector_ids if i in self._place]
-        n = len(self._place)
-        gone = np.asarray(places, dtype=np.int64)
-        holes = gone[gone < n]
-        last = np.setdiff1d(np.arange(n, n + len(gone)), gone, assume_unique=True)
-        self._rows[holes], self._codes[holes] = self._rows[last], self._codes[last]
-        self._scales[holes], self._ids[holes] = self._scales[last], self._ids[last]
-        self._place.update(zip(self._ids[holes].tolist(), holes.tolist(), strict=True))
-
-    def clear(self) -> None:
-        """Remove everything and free the memory."""
-        self._place.clear()
-        self._allocate(0)
 
 
 @dataclass(slots=True)
@@ -346,34 +231,41 @@ class View:
         self._facts.follow(states)
         self._facts.forget(used - held)
 
-    def facts(self, reader: Reader, places: Ids, at_s: float) -> Columns | None:
+    def facts(self, reader: Reader, places: Ids, at_s: float) -> tuple[Columns, bool] | None:
         """Return the columns of `Facts` for vectors of `pending`; None if some have no item.
 
-        *at_s* is the moment that a search asks for.
+        And whether none ends before the moment that a search asks for, *at_s*.
         """
         found = self._facts.at(places)
-        if not (found[:, ENDS] > at_s).all():
-            unknown = np.isnan(found[:, ENDS])
-            keys = owners(self.pending.ids[places[unknown]]).tolist()
-            cards = self.cards(reader, keys)
-            if not all(key in cards for key in keys):
-                return None
-            self._facts.learn(places[unknown], [cards[key] for key in keys])
-            found = self._facts.at(places)
-        return found
+        if found[ENDS].min(initial=np.inf) > at_s:
+            return found, True
+        unknown = np.isnan(found[ENDS])
+        keys = owners(self.pending.ids[places[unknown]]).tolist()
+        cards = self.cards(reader, keys)
+        if not all(key in cards for key in keys):
+            return None
+        self._facts.learn(places[unknown], [cards[key] for key in keys])
+        found = self._facts.at(places)
+        return found, bool(found[ENDS].min(initial=np.inf) > at_s)
+
+    def keys_at(self, places: Ids) -> tuple[Ids, bool]:
+        """Return the keys of the items of vectors of `pending`, and whether all are different."""
+        keys = self._facts.keys_at(places)
+        return keys, self._facts.are_single or len(ascending(keys)) == len(keys)
 
     def cards(self, reader: Reader, keys: list[int]) -> dict[int, Card]:
         """Return the cards of items by key, from the cache where they are there."""
-        missing = [key for key in keys if key not in self._cards]
-        self._reads.rows_cached += len(keys) - len(missing)
-        self._reads.rows_read += len(missing)
-        if missing:
+        found = {key: card for key in keys if (card := self._cards.get(key)) is not None}
+        self._reads.rows_cached += len(found)
+        if len(found) < len(keys):
+            missing = [key for key in keys if key not in found]
+            self._reads.rows_read += len(missing)
             # A damaged index must not lead into another namespace.
             there = reader.rows(missing).items()
             self._cards.update((key, card_of(row)) for key, row in there if row.ns_id == self.ns_id)
-        found = {key: self._cards[key] for key in keys if key in self._cards}
-        while len(self._cards) > _CARDS_MAX:
-            self._cards.popitem(last=False)
+            found = {key: self._cards[key] for key in keys if key in self._cards}
+            while len(self._cards) > _CARDS_MAX:
+                self._cards.popitem(last=False)
         return found
 
     def trim_cells(self, bytes_max: int) -> None:

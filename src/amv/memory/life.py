@@ -13,7 +13,7 @@ from amv.memory.edit import Edit, indexed_text
 from amv.memory.item import Claim, Protection, Row, State, Status
 from amv.memory.ports import PASSAGES_MAX, Event, HistoryRow, Reader, Vectors
 from amv.memory.tiers import Tier
-from amv.memory.value import EventKind, ValueModel, apply_event, value_key
+from amv.memory.value import EventKind, ValueModel, apply_event, exposed, value_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,21 +354,21 @@ def set_pinned(edit: Edit, row: Row, *, pinned: bool) -> Row:
 
 def after_events(state: State, events: Sequence[Event], model: ValueModel) -> State:
     """Return a state after events, in order; what is not yet valid only counts them."""
-    key, exposed, contributed = state.value_key, state.exposed_count, state.contributed_count
-    is_begun = state.protection is not Protection.NOT_YET_VALID
-    for _, _, kind, at_s in events:
-        if is_begun:
-            key = apply_event(key, at_s, kind, model)
-        if kind is EventKind.EXPOSED:
-            exposed += 1
-        elif kind is EventKind.CONTRIBUTED:
-            contributed += 1
+    key, kinds = state.value_key, [event.kind for event in events]
+    exposures = kinds.count(EventKind.EXPOSED)
+    if state.protection is Protection.NOT_YET_VALID:
+        pass
+    elif exposures == len(events):
+        key = exposed(key, [event.at_s for event in events], model)
+    else:
+        for event in events:
+            key = apply_event(key, event.at_s, event.kind, model)
     return State(
         tier=state.tier,
         protection=state.protection,
         value_key=key,
-        exposed_count=exposed,
-        contributed_count=contributed,
+        exposed_count=state.exposed_count + exposures,
+        contributed_count=state.contributed_count + kinds.count(EventKind.CONTRIBUTED),
     )
 
 

@@ -51,7 +51,9 @@ class RankWeights:
         raise InvalidInput(f"need finite weights >= 0, vector or lexical > 0, got {self!r}")
 
 
-def fuse(similarity: Floats, lexical: Floats, value: Floats, weights: RankWeights) -> Floats:
+def fuse(
+    similarity: Floats, lexical: Floats | float, value: Floats, weights: RankWeights
+) -> Floats:
     """Return the ranks of n items, higher first to be shown, from three arrays of shape (n,).
 
     An item that one side has not seen has 0 there.

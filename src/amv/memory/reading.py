@@ -243,7 +243,8 @@ class MemoryReading:
             exposed, now_s = EventKind.EXPOSED, request.now_s
             rows = [match.card.row for match in outcome.matches]
             self._store.log([Event(row.ns_id, row.key, exposed, now_s) for row in rows])
-            self._tell_read(name, [row.id for row in rows])
+            if self._watchers:
+                self._tell_read(name, [row.id for row in rows])
         return Found(name, outcome)
 
     def _look(self, name: Namespace, request: Query | None) -> Outcome:

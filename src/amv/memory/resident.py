@@ -7,15 +7,13 @@ say that it must be gone.
 import numpy as np
 
 from amv.memory.edit import model_of
-from amv.memory.facts import ENDS, values
+from amv.memory.facts import ENDS, values, worth
 from amv.memory.hot import View
-from amv.memory.ports import NamespaceRow, Reader, owners
+from amv.memory.ports import Floats, NamespaceRow, Reader
 from amv.memory.query import Match, Outcome, Query
 from amv.memory.ranking import fuse
 from amv.memory.results import Scanned
 from amv.memory.settings import MemorySettings
-
-_NO_WORDS = np.zeros(1, dtype=np.float32)
 
 
 def run_resident(
@@ -33,38 +31,56 @@ def run_resident(
     block, k, budget = view.pending, query.k, settings.budget
     pool = max(k + 16, settings.rerank_for(k))
     n = len(block)
-    scanned_warm = max(0, n - budget.hot) + min(n, pool)
-    if scanned_warm > budget.warm:
+    scanned_hot = min(n, budget.hot)
+    if n - scanned_hot + min(n, pool) > budget.warm:
         return None
-    rough = block.scan(query.vector, n)
+    rough, off_by = block.rough(query.vector, n)
     if n > pool:
-        # The first of the best is the least similar one.
-        best = np.argpartition(rough, n - pool)[n - pool :]
-        if np.count_nonzero(rough >= rough[best[0]]) > pool:
+        best = (rough >= _least(rough, pool)).nonzero()[0]
+        if len(best) > pool:
             return None
     else:
         best = np.arange(n)
-    exact = block.exact(best, query.vector)
-    keys = owners(block.ids[best])
-    facts = view.facts(reader, best, query.at_s)
-    if facts is None or len(set(keys.tolist())) < len(keys):
+    keys, are_different = view.keys_at(best)
+    known = view.facts(reader, best, query.at_s)
+    if known is None or not are_different:
         return None
-    shown = facts[:, ENDS] > query.at_s
-    if not shown.all():
+    facts, all_shown = known
+    if not all_shown:
+        shown = facts[ENDS] > query.at_s
         rest = view.cards(reader, keys[~shown].tolist()).values()
         if n > pool or any(card.is_visible(query.at_s, query.now_s) for card in rest):
             return None
-        keys, exact, facts = keys[shown], exact[shown], facts[shown]
-    worth = values(facts, query.now_s, model_of(row, settings.value_model))
-    ranks = fuse(exact, _NO_WORDS, np.asarray(worth, dtype=np.float32), settings.weights)
+        best, keys, facts = best[shown], keys[shown], facts[:, shown]
+    model, weights = model_of(row, settings.value_model), settings.weights
+    worths = worth(facts, query.now_s, model)
+    if len(best) > k:
+        # Only what may be among the k best is read again: most of the rest is far behind.
+        guesses = fuse(rough[best], 0.0, worths, weights)
+        near = (guesses >= _least(guesses, k) - weights.vector * off_by).nonzero()[0]
+        best, keys, worths = best[near], keys[near], worths[near]
+        facts = facts.take(near, axis=1)
+    exact = block.exact(best, query.vector)
+    ranks = fuse(exact, 0.0, worths, weights)
     order = np.lexsort((-keys, -ranks))[:k]
-    cards = view.cards(reader, keys[order].tolist()).values()
-    similar, ranked = exact[order].tolist(), ranks[order].tolist()
     matches = [
-        Match(card, similarity, 0.0, rank, worth[place])
-        for card, similarity, rank, place in zip(
-            cards, similar, ranked, order.tolist(), strict=True
+        Match(card, similarity, 0.0, rank, value)
+        for card, similarity, rank, value in zip(
+            view.cards(reader, keys[order].tolist()).values(),
+            exact[order].tolist(),
+            ranks[order].tolist(),
+            values(facts[:, order], query.now_s, model),
+            strict=True,
         )
     ]
-    scanned = Scanned(hot=min(n, budget.hot), warm=scanned_warm)
+    scanned = Scanned(hot=scanned_hot, warm=n - scanned_hot + len(best))
     return Outcome(matches, scanned, "", cold_probed=False)
+
+
+def _least(numbers: Floats, count: int) -> np.float32:
+    """Return the least of the *count* largest numbers."""
+    place = len(numbers) - count
+    ordered = numbers.copy()
+    ordered.partition(place)
+    least: np.float32 = ordered[place]
+    return least

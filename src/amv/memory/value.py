@@ -162,6 +162,25 @@ def apply_event(key: float, at_s: float, kind: EventKind, model: ValueModel) -> 
     return reinforced(key, at_s, -model.negative_gain, model, model.value_max)
 
 
+def exposed(key: float, moments_s: Iterable[float], model: ValueModel) -> float:
+    """Return the key after exposures at several moments, in order: what `apply_event` does of each.
+
+    Most items that are found often are worth as much as exposure makes them, or
+    nearly.  One exposure more then leads there, which takes no logarithm.
+    """
+    rate, cap, gain = model.decay_rate, model.exposed_cap, model.exposed_gain
+    most = math.log(min(model.value_max, max(VALUE_FLOOR, cap)))
+    # A little above, so that rounding can't tell the two ways apart.
+    nearly = math.log(cap - gain) + 1e-9 if cap > gain else math.inf
+    for at_s in moments_s:
+        decayed = rate * at_s
+        if key - decayed >= nearly:
+            key = max(key, most + decayed)
+        else:
+            key = reinforced(key, at_s, gain, model, cap)
+    return key
+
+
 def rekey(key: float, at_s: float, old_model: ValueModel, new_model: ValueModel) -> float:
     """Return the key under *new_model* that keeps the value an item has at *at_s*.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import UNSET, Struct
 
@@ -29,8 +29,7 @@ ITEMS_MAX = 4096
 _ID_CHARS = 26
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One request, checked as far as HTTP goes."""
 
     memory: MemoryService
@@ -108,6 +107,8 @@ def _fields(call: Call, item: wire.ItemIn, place: int) -> dict[str, Any]:
     fields["namespace"] = call.one_namespace(item.namespace)
     if item.claim is not UNSET and item.claim is not None:
         fields["claim"] = wire.claim_of(item.claim)
+    if isinstance(item.vector, bytes):
+        fields["vector"] = wire.vector_of(item.vector)
     if call.idempotency_key is not None and "id" not in fields:
         fields["id"] = _id_from(call.idempotency_key, fields["namespace"], place)
     return fields
@@ -201,7 +202,7 @@ def search(call: Call) -> Struct:
         body.query,
         namespace=call.one_namespace(body.namespace),
         k=body.k,
-        vector=body.vector,
+        vector=wire.vector_of(body.vector),
         filter=body.filter,
         as_of=body.as_of,
         cold=body.cold,
@@ -217,7 +218,7 @@ def context(call: Call) -> Struct:
         namespace=call.one_namespace(body.namespace),
         token_budget=body.token_budget,
         filter=body.filter,
-        vector=body.vector,
+        vector=wire.vector_of(body.vector),
     )
     return wire.context_out(found)
 

@@ -11,7 +11,6 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from starlette.applications import Starlette
@@ -47,6 +46,10 @@ VERSION = "1"
 """The version of the interface, which is that in its paths."""
 
 SEARCH = "/v1/search"
+_SEARCH_PATH = SEARCH.encode()
+_VERIFIER = VERIFIER_HEADER.encode()
+
+_TOO_MANY = error_reply(Overloaded("as many searches wait as may, and no more can"))
 
 _log = logging.getLogger("amv.server")
 
@@ -57,16 +60,22 @@ class Endpoint:
     def __init__(self, route: api.Route, gateway: "Gateway") -> None:
         self.route = route
         self._gateway = gateway
+        self._may_be_inline = route.handler is api.search
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        reply = await self.reply(scope, receive)
+        if reply is not None:
+            await reply.send(send)
+
+    async def reply(self, scope: Scope, receive: Receive) -> Reply | None:
+        """Return what goes back; None if whoever asked is gone."""
         try:
-            reply = await self._reply(scope, receive)
+            return await self._reply(scope, receive)
         except request.Gone:
-            return
+            return None
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the server
-            reply = failed(error, scope)
-        await reply.send(send)
+            return failed(error, scope)
 
     async def _reply(self, scope: Scope, receive: Receive) -> Reply:
         gateway, route = self._gateway, self.route
@@ -96,19 +105,22 @@ class Endpoint:
 
     async def _done(self, call: api.Call, large: bytes | None, deadline_s: float) -> bytes:
         lanes, work = self._gateway.lanes, partial(self._work, call, large)
-        is_search = self.route.handler is api.search and large is None
-        name = _by_vector_alone(call) if is_search else None
+        name = _by_vector_alone(call) if self._may_be_inline and large is None else None
         if name is not None and call.memory.is_resident(name):
-            await lanes.turn()
-            # Once more: what began to index meanwhile would hold up the event loop.
-            if call.memory.is_resident(name):
-                return begun(work, deadline_s)
+
+            def inline() -> bytes | None:
+                # Once more: what began to index meanwhile would hold up the event loop.
+                return begun(work, deadline_s) if call.memory.is_resident(name) else None
+
+            found = await lanes.turns.run(inline)
+            if found is not None:
+                return found
         lane = lanes.write if self.route.writes else lanes.read
         return await lane.run(work, deadline_s)
 
     def _work(self, call: api.Call, large: bytes | None) -> bytes:
         if large is not None:
-            call = replace(call, body=request.decoded(large, self.route.takes))
+            call = call._replace(body=request.decoded(large, self.route.takes))
         found = self.route.handler(call)
         self._gateway.metrics.note_result(found)
         return wire.encoded(found)
@@ -131,7 +143,7 @@ class Endpoint:
 
 def _check_asker(scope: Scope) -> None:
     """Refuse the verifiers of a gate: what a memory says is no evidence for it."""
-    if VERIFIER_HEADER.encode() in scope["amv.headers"]:
+    if _VERIFIER in scope["amv.headers"]:
         raise NotIndependent("a verifier must ask the world, not a memory of AMV")
 
 
@@ -193,35 +205,62 @@ class Gateway:
         began_s = time.perf_counter()
         request_id = request.request_id(scope["headers"])
         scope["amv.id"] = request_id.decode()
-        scope["amv.headers"] = dict(scope["headers"])
+        headers = scope["amv.headers"] = dict(scope["headers"])
+        own: request.RawHeaders = [(b"x-request-id", request_id)]
+        if _VERIFIER in headers:
+            own.append((_VERIFIER, REFUSED.encode()))
+        # As it came, so that an id with an escaped slash stays one part of the path.
+        raw_path = scope.get("raw_path") or scope["path"].encode()
+        if raw_path == _SEARCH_PATH and scope["method"] == "POST":
+            route, status = SEARCH, await self._searched(scope, receive, send, own)
+        else:
+            scope["path"] = raw_path.decode("latin-1")
+            route, status = await self._routed(scope, receive, send, own)
+        self._note(scope, route, status, time.perf_counter() - began_s)
+
+    async def _searched(
+        self, scope: Scope, receive: Receive, send: Send, own: request.RawHeaders
+    ) -> int:
+        """Answer a search; return the status, 0 if whoever asked is gone."""
+        scope["path_params"] = {}
+        reply: Reply | None = _TOO_MANY
+        # Before anything else is looked at: to turn away must not cost what it spares.
+        if not self.lanes.turns.are_taken:
+            refused = self._refused(scope)
+            reply = await self._search.reply(scope, receive) if refused is None else refused
+        if reply is None:
+            return 0
+        await reply.send(send, own)
+        return reply.status
+
+    async def _routed(
+        self, scope: Scope, receive: Receive, send: Send, own: request.RawHeaders
+    ) -> tuple[str, int]:
+        """Answer any other request; return its route, "" if there is none such, and the status."""
         status = 0
 
         async def noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
-                if VERIFIER_HEADER.encode() in scope["amv.headers"]:
-                    message["headers"].append((VERIFIER_HEADER.encode(), REFUSED.encode()))
+                message["headers"] = [*message["headers"], *own]
             await send(message)
 
-        # As it came, so that an id with an escaped slash stays one part of the path.
-        raw_path = scope.get("raw_path") or scope["path"].encode()
-        scope["path"] = raw_path.decode("latin-1")
-        route = ""
+        refused = self._refused(scope)
+        if refused is not None:
+            await refused.send(noted)
+            return "", status
+        await self._app(scope, receive, noted)
+        return getattr(scope.get("route"), "path", ""), status
+
+    def _refused(self, scope: Scope) -> Reply | None:
+        """Return what is said to who may ask nothing here."""
         try:
             self._check_host(scope)
             _check_asker(scope)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the server
-            await failed(error, scope).send(noted)
-        else:
-            if scope["path"] == SEARCH and scope["method"] == "POST":
-                route, scope["path_params"] = SEARCH, {}
-                await self._search(scope, receive, noted)
-            else:
-                await self._app(scope, receive, noted)
-                route = getattr(scope.get("route"), "path", "")
-        self._note(scope, route, status, time.perf_counter() - began_s)
+            return failed(error, scope)
+        return None
 
     def _note(self, scope: Scope, path: str, status: int, took_s: float) -> None:
         self.metrics.note_request(scope["method"], path, status, took_s)

@@ -35,15 +35,17 @@ class FoundOut(wire.Result):
 def found_out(found: Found) -> FoundOut:
     """Return hits and counts."""
     name, out = found
+    # All values at once: to find the fewest digits of a number takes Python ten times as long.
+    values = wire.encoded([match.value for match in out.matches])[1:-1].split(b",")
     return FoundOut(
         hits=[
             FoundHit(
-                item=_item_json(match, name),
+                item=msgspec.Raw(_item_json(match, value, name)),
                 similarity=match.similarity,
                 lexical=match.lexical,
                 rank=match.rank,
             )
-            for match in out.matches
+            for match, value in zip(out.matches, values, strict=False)
         ],
         scanned=wire.ScannedOut(
             hot=out.scanned.hot,
@@ -58,7 +60,7 @@ def found_out(found: Found) -> FoundOut:
     )
 
 
-def _item_json(match: Match, namespace: Namespace) -> msgspec.Raw:
+def _item_json(match: Match, value: bytes, namespace: Namespace) -> bytes:
     """Return the item found as the JSON that `wire.item_out` becomes.
 
     Tier, value and counts stand last.  What comes before them is kept with the card.
@@ -68,15 +70,12 @@ def _item_json(match: Match, namespace: Namespace) -> msgspec.Raw:
         whole = wire.encoded(wire.item_out(card.item(namespace, match.value)))
         card.rendered = whole[: whole.rindex(b',"tier":')]
     state = card.state
-    return msgspec.Raw(
-        b'%b,"tier":"%b","value":%a,"exposed_count":%d,"contributed_count":%d}'
-        % (
-            card.rendered,
-            _TIER_NAMES[state.tier],
-            match.value,
-            state.exposed_count,
-            state.contributed_count,
-        )
+    return b'%b,"tier":"%b","value":%b,"exposed_count":%d,"contributed_count":%d}' % (
+        card.rendered,
+        _TIER_NAMES[state.tier],
+        value,
+        state.exposed_count,
+        state.contributed_count,
     )
 
 

@@ -1,6 +1,6 @@
 """What goes back: JSON, and for each error its status and a name for programs."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,10 +79,9 @@ class Reply:
     body: bytes
     headers: tuple[tuple[bytes, bytes], ...] = (_JSON,)
 
-    async def send(self, send: Send) -> None:
-        """Send it."""
-        length = (b"content-length", str(len(self.body)).encode())
-        headers = [*self.headers, length]
+    async def send(self, send: Send, more: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Send it, with *more* headers."""
+        headers = [*self.headers, (b"content-length", b"%d" % len(self.body)), *more]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
 

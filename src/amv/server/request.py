@@ -8,9 +8,18 @@ So while no key is asked for, both Host and Origin must be this machine's.
 import asyncio
 import ipaddress
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from functools import lru_cache
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    MutableMapping,
+)
+from functools import lru_cache, partial
 from random import getrandbits
+from types import coroutine
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -26,6 +35,7 @@ from amv.server.work import DeadlineExceeded, Overloaded
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Headers = Mapping[bytes, bytes]
+RawHeaders = list[tuple[bytes, bytes]]
 
 TIMEOUT_HEADER = b"amv-timeout-ms"
 KEY_CHARS_MAX = 256
@@ -114,6 +124,8 @@ def idempotency_key(headers: Headers) -> str | None:
 
 def path_params(given: Mapping[str, str]) -> dict[str, str]:
     """Return what stands in the path, unescaped."""
+    if not given:
+        return {}
     try:
         return {name: unquote(value, errors="strict") for name, value in given.items()}
     except UnicodeError as error:
@@ -186,14 +198,23 @@ class Bodies:
             return b""
         if length.isdigit() and int(length[:19]) > self._bytes_max:
             raise TooLarge(f"the body may have at most {self._bytes_max} bytes")
+        reading = self._read(receive)
+        try:
+            # Mostly all is here, and a timer would cost more than to take it.
+            waits_for = reading.send(None)
+        except StopIteration as read:
+            return bytes(read.value)
         try:
             async with asyncio.timeout(left_s):
-                message = await _next(receive)
-                first: bytes = message.get("body", b"")
-                if message.get("more_body", False):
-                    return await self._rest(first, receive)
+                return await _resumed(reading, waits_for)
         except TimeoutError as error:
             raise DeadlineExceeded("the body took longer to arrive than allowed") from error
+
+    async def _read(self, receive: Receive) -> bytes:
+        message = await _next(receive)
+        first: bytes = message.get("body", b"")
+        if message.get("more_body", False):
+            return await self._rest(first, receive)
         self._check(len(first))
         return first
 
@@ -217,6 +238,22 @@ class Bodies:
     def _check(self, size: int) -> None:
         if size > self._bytes_max:
             raise TooLarge(f"the body may have at most {self._bytes_max} bytes")
+
+
+@coroutine
+def _resumed(begun: Coroutine[Any, Any, bytes], waits_for: Any) -> Generator[Any, Any, bytes]:
+    """Go on with a coroutine that was begun by hand and now waits for something."""
+    while True:
+        try:
+            got = yield waits_for
+        except BaseException as error:  # noqa: BLE001 - a cancellation, which is the coroutine's
+            resume = partial(begun.throw, error)
+        else:
+            resume = partial(begun.send, got)
+        try:
+            waits_for = resume()
+        except StopIteration as read:
+            return bytes(read.value)
 
 
 async def _next(receive: Receive) -> Message:

@@ -24,7 +24,7 @@ GRACE_S = 20
 COLLECT_AFTER = (5_000, 4, 50)
 """After how many new objects the youngest are gone through; how often until those before are."""
 
-TURN_S = 0.0005
+TURN_S = 0.0001
 """How long a thread keeps its turn while others wait for theirs."""
 
 

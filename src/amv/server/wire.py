@@ -12,10 +12,12 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec import UNSET, Struct, UnsetType
 
-from amv.errors import InvalidNamespace
+from amv.errors import InvalidInput, InvalidNamespace
 from amv.memory.item import Claim, Item, Namespace, Status
+from amv.memory.ports import Floats
 from amv.memory.results import (
     Context,
     ForgetReceipt,
@@ -29,6 +31,8 @@ from amv.memory.tiers import Tier
 
 NamespaceIn = list[str] | str
 Moment = str | int | float | None
+VectorIn = list[float] | bytes
+"""Numbers, or float32 numbers (little-endian) in base64, which take a tenth of the time to read."""
 
 
 class Body(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -58,7 +62,7 @@ class ItemIn(Body):
     expires_at: Moment | UnsetType = UNSET
     pinned: bool | UnsetType = UNSET
     metadata: dict[str, Any] | UnsetType = UNSET
-    vector: list[float] | UnsetType | None = UNSET
+    vector: VectorIn | UnsetType | None = UNSET
 
 
 ITEMS = ItemIn | list[ItemIn]
@@ -92,7 +96,7 @@ class SearchIn(Body):
 
     namespace: NamespaceIn | UnsetType = UNSET
     query: str | None = None
-    vector: list[float] | None = None
+    vector: VectorIn | None = None
     k: int = 10
     filter: dict[str, Any] | None = None
     as_of: Moment = None
@@ -106,7 +110,7 @@ class ContextIn(Body):
     namespace: NamespaceIn | UnsetType = UNSET
     token_budget: int = 800
     filter: dict[str, Any] | None = None
-    vector: list[float] | None = None
+    vector: VectorIn | None = None
 
 
 class FeedbackIn(Body):
@@ -146,6 +150,21 @@ def namespace_of(given: object) -> Namespace:
             ) from error
     assert isinstance(given, list)
     return tuple(given)
+
+
+def vector_of(given: VectorIn | None) -> list[float] | Floats | None:
+    """Return a vector that was given in either form.
+
+    >>> vector_of(bytes.fromhex("0000803f000000c0")).tolist()
+    [1.0, -2.0]
+    """
+    if not isinstance(given, bytes):
+        return given
+    if len(given) % 4:
+        raise InvalidInput(
+            f"a vector in base64 holds float32 numbers of 4 bytes each, got {len(given)} bytes"
+        )
+    return np.frombuffer(given, dtype="<f4")
 
 
 def given_fields(body: Struct, *but: str) -> dict[str, Any]:
@@ -343,7 +362,7 @@ class ErrorOut(Result):
     error: ProblemOut
 
 
-def encoded(value: Struct) -> bytes:
+def encoded(value: Struct | list[float]) -> bytes:
     """Return JSON in UTF-8."""
     return msgspec.json.encode(value)
 

@@ -2,16 +2,19 @@
 
 What may touch a disk or run a model runs in a pool of threads with a bounded
 queue.  What is resident in memory runs on the event loop itself, which is
-cheaper than a hand-over; there, too, only so many may wait.  A request that
-finds its queue full is told so at once, with the time after which to try again;
-one whose deadline passed while it waited is not begun.
+cheaper than a hand-over: a few milliseconds of it between two looks at what has
+arrived, so that who is turned away need not wait for those let in.  There, too,
+only so many may wait.  A request that finds its queue full is told so at once,
+with the time after which to try again; one whose deadline passed while it
+waited is not begun.
 """
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from amv.config import ServerSettings
 from amv.errors import AmvError
@@ -83,30 +86,72 @@ def begun(work: Callable[[], T], deadline_s: float) -> T:
     return work()
 
 
+SLICE_S = 0.004
+"""How long the event loop works before it looks at what has arrived meanwhile."""
+
+
+class Turns:
+    """Whose turn it is to work on the event loop itself; all calls come from there."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
+        self._spent_s = 0.0
+        self._is_ticking = False
+
+    @property
+    def are_taken(self) -> bool:
+        """Whether no more can wait."""
+        return len(self._waiting) >= self._most
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do work, now or when its turn comes; raises Overloaded if too many wait."""
+        if not self._waiting and self._spent_s < SLICE_S:
+            self._tick_soon()
+            return self._timed(work)
+        if self.are_taken:
+            raise Overloaded(f"{len(self._waiting)} searches wait, and no more can")
+        turn: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((work, turn))
+        self._tick_soon()
+        return await turn
+
+    def _timed(self, work: Callable[[], T]) -> T:
+        began_s = time.perf_counter()
+        try:
+            return work()
+        finally:
+            self._spent_s += time.perf_counter() - began_s
+
+    def _tick_soon(self) -> None:
+        if not self._is_ticking:
+            self._is_ticking = True
+            asyncio.get_running_loop().call_soon(self._tick)
+
+    def _tick(self) -> None:
+        """Work for a slice of time: the loop has looked at what arrived."""
+        self._is_ticking, self._spent_s = False, 0.0
+        while self._waiting and self._spent_s < SLICE_S:
+            work, turn = self._waiting.popleft()
+            if turn.done():
+                continue  # whoever waited is gone
+            try:
+                turn.set_result(self._timed(work))
+            except Exception as error:  # noqa: BLE001 - it is told to whoever waited
+                turn.set_exception(error)
+        if self._waiting:
+            self._tick_soon()
+
+
 class Lanes:
     """Where the requests of one gateway do their work, and how many each key has under way."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self.read = Lane("read", settings.read_threads, settings.queue_max)
         self.write = Lane("write", settings.write_threads, settings.queue_max)
-        self._inline = 0
-        self._inline_max = settings.queue_max
+        self.turns = Turns(settings.queue_max)
         self._of_key: dict[str, int] = {}
         self._of_key_max = settings.per_key_max
-
-    async def turn(self) -> None:
-        """Wait until what came before has been worked on by the event loop.
-
-        Every request that has arrived is counted before the first is worked
-        on, so that those too many are turned away at once.
-        """
-        if self._inline >= self._inline_max:
-            raise Overloaded(f"{self._inline} searches wait, and no more can")
-        self._inline += 1
-        try:
-            await asyncio.sleep(0)
-        finally:
-            self._inline -= 1
 
     def enter(self, principal: Principal) -> None:
         """Count a request of a key; raises TooManyRequests above its share."""

@@ -9,9 +9,16 @@ So every page is cleaned on its way into the database: a thin layer over the
 file system zeroes what the page itself says is unused.  Nothing but a
 checkpoint writes to a database in WAL mode, and only the connection here runs
 them; the others are told not to.
+
+Such a layer runs under Python's lock, and so does a sync that passes through
+it: no other thread could go on, not even to say that the server is well, for
+as long as the disk takes.  So what was written is synced just before, without
+the lock, and the layer's own sync finds nothing left to do.
 """
 
+import errno
 import logging
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -53,7 +60,44 @@ def cleaned(page: bytes, *, is_first: bool) -> bytes:
     return page[:gap_start] + bytes(gap_end - gap_start) + page[gap_end:]
 
 
+_DESCRIPTORS = "/proc/self/fd"
+
+
+def _descriptors_of(path: str) -> set[int]:
+    """Return the descriptors of a file in this process; none where the system does not tell."""
+    try:
+        listed = os.listdir(_DESCRIPTORS)
+    except OSError:
+        return set()
+    return {n for n in map(int, listed) if _is_of(n, path)}
+
+
+def _is_of(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError:
+        return False
+
+
 class _CleaningFile(apsw.VFSFile):
+    def __init__(self, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
+        self._path = name.filename() if isinstance(name, apsw.URIFilename) else name or ""
+        before = _descriptors_of(self._path)
+        super().__init__("", name, flags)
+        # Its own one, of which SQLite does not tell; without it all is synced under the lock.
+        new = list(_descriptors_of(self._path) - before)
+        self._descriptor = new[0] if len(new) == 1 else None
+
+    def xSync(self, flags: int) -> None:
+        if self._descriptor is not None and _is_of(self._descriptor, self._path):
+            try:
+                os.fdatasync(self._descriptor)
+            except OSError as error:
+                # An error is told once only: it must not be lost between the two.
+                if error.errno != errno.EBADF:
+                    raise apsw.IOError(f"the database could not be synced: {error}") from error
+        super().xSync(flags)
+
     def xWrite(self, data: bytes, offset: int) -> None:
         # In a larger file the number of a page could pass for the type of one.
         if max(offset, self.xFileSize()) < CLEANED_BYTES_MAX:
@@ -76,7 +120,7 @@ class _CleaningVFS(apsw.VFS):
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
         if flags[0] & apsw.SQLITE_OPEN_MAIN_DB:
-            return _CleaningFile("", name, flags)
+            return _CleaningFile(name, flags)
         if flags[0] & apsw.SQLITE_OPEN_WAL:
             return _LogFile("", name, flags)
         return apsw.VFSFile("", name, flags)

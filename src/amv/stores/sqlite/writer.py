@@ -248,8 +248,8 @@ class SqliteWriter(SqliteReader):
             _PUT_STATE,
             [
                 (
-                    state.protection.value,
-                    state.tier.value,
+                    int(state.protection),
+                    int(state.tier),
                     state.value_key,
                     state.exposed_count,
                     state.contributed_count,
