@@ -32,7 +32,8 @@ class Settings:
     minilm where there is no file yet.  *synchronous* "NORMAL" trades the last
     commits at a power loss for speed; "FULL" loses nothing.  Every
     *upkeep_interval_s* seconds a thread folds value events and sweeps what is
-    due; None leaves both to `flush` and `sweep`.
+    due, and less often where that takes long; None leaves both to `flush` and
+    `sweep`.
     """
 
     db: str = "amv.db"

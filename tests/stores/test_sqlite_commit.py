@@ -414,6 +414,21 @@ def test_a_sync_that_fails_is_not_taken_for_one(
     checkpointer.close()
 
 
+@pytest.mark.parametrize(("answers", "synced"), [((False,), 0), ((True, False), 1)])
+def test_a_descriptor_of_another_file_is_no_stand_in(
+    path: str, monkeypatch: pytest.MonkeyPatch, answers: tuple[bool, ...], synced: int
+) -> None:
+    """Before the sync or after it: then the layer syncs what it has written to, as ever."""
+    checkpointer, left, done = written(path), iter(answers), list[int]()
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "_is_of", lambda descriptor, path: next(left))
+        patch.setattr(os, "fdatasync", done.append)
+        checkpointer.copy()
+
+    assert (len(done), list(left)) == (synced, [])
+    checkpointer.close()
+
+
 def test_without_a_list_of_descriptors_the_layer_syncs_by_itself(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

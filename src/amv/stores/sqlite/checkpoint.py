@@ -12,8 +12,8 @@ them; the others are told not to.
 
 Such a layer runs under Python's lock, and so does a sync that passes through
 it: no other thread could go on, not even to say that the server is well, for
-as long as the disk takes.  So what was written is synced just before, without
-the lock, and the layer's own sync finds nothing left to do.
+as long as the disk takes.  So the layer syncs by the file's descriptor, which
+needs no lock, wherever the system tells which one that is.
 """
 
 import errno
@@ -89,14 +89,21 @@ class _CleaningFile(apsw.VFSFile):
         self._descriptor = new[0] if len(new) == 1 else None
 
     def xSync(self, flags: int) -> None:
-        if self._descriptor is not None and _is_of(self._descriptor, self._path):
-            try:
-                os.fdatasync(self._descriptor)
-            except OSError as error:
-                # An error is told once only: it must not be lost between the two.
-                if error.errno != errno.EBADF:
-                    raise apsw.IOError(f"the database could not be synced: {error}") from error
-        super().xSync(flags)
+        if not self._synced():
+            super().xSync(flags)
+
+    def _synced(self) -> bool:
+        """Sync without Python's lock, as SQLite does; return whether it was this file."""
+        if self._descriptor is None or not _is_of(self._descriptor, self._path):
+            return False
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            if error.errno == errno.EBADF:
+                return False
+            # The system tells of it once only: asked again it would say that all is well.
+            raise apsw.IOError(f"the database could not be synced: {error}") from error
+        return _is_of(self._descriptor, self._path)
 
     def xWrite(self, data: bytes, offset: int) -> None:
         # In a larger file the number of a page could pass for the type of one.
