@@ -123,7 +123,8 @@ def is_executed(instance: Instance, threshold: float) -> bool:
         judged = judge(case, evidence)
         if judged.check is None:
             return judged.verdict == Verdict.PROCEED
-        evidence.append(instance.answers[judged.check])
+        # The plan itself asks for it here.
+        evidence.append(msgspec.structs.replace(instance.answers[judged.check], is_audit=False))
 
 
 def trials(instances: Sequence[Instance], thresholds: Sequence[float] = THRESHOLDS) -> list[Trial]:

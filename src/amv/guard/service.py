@@ -323,7 +323,9 @@ class GuardService(Executions, History, Learning):
         about = state.about(check)
         outcomes = tuple(outcome_of(premise, finding) for premise in about)
         is_read = not finding.problem and finding.value is not NOT_FOUND
-        found = Evidence(check=check.name, outcomes=outcomes, has_value=is_read)
+        found = Evidence(
+            check=check.name, outcomes=outcomes, has_value=is_read, is_audit=state.is_auditing
+        )
         words = state.words
         if is_read and "inconclusive" not in outcomes:
             read = {premise.name: finding.value for premise in about}

@@ -104,7 +104,7 @@ class Deciding:
         """Return the checks not made yet, of sources that have told nothing so far."""
         by_name = {check.name: check for check in self.case.checks}
         # The same source twice is not two opinions.
-        told = {by_name[e.check].group for e in self.evidence if set(e.outcomes) != {NOTHING}}
+        told = {by_name[e.check].group for e in self.evidence if not e.is_vain}
         asked = {evidence.check for evidence in self.evidence}
         return [
             check
@@ -290,6 +290,8 @@ def reason_of(judged: Judgement, case: Case) -> str:
         return f"{weighed}; checking {judged.check} is worth {worth:.4g} more than it costs"
     if judged.verdict == Verdict.REPAIR:
         return f"{weighed}; a check read another value, with which the action can be repaired"
+    if judged.verdict == Verdict.ABSTAIN and judged.refuted:
+        return f"{weighed}; an audit refutes {', '.join(judged.refuted)}"
     if judged.verdict == Verdict.ABSTAIN and judged.unresolved:
         return f"{weighed}; checks told nothing of {', '.join(judged.unresolved)}"
     if judged.verdict == Verdict.ABSTAIN and judged.proceed <= judged.abstain:
@@ -319,7 +321,7 @@ def _ended_before(observed: Observed) -> str:
     """Return how a check ended of which the record does not say it, as those of old do not."""
     if not observed.is_evidence:
         return "failed"
-    return NOTHING if set(observed.evidence.outcomes) == {NOTHING} else "answered"
+    return NOTHING if observed.evidence.is_vain else "answered"
 
 
 def _unbound_of(state: Deciding, judged: Judgement) -> str:
