@@ -32,6 +32,7 @@ ONCE: dict[str, Callable[[Client], Any]] = {
     "redeem": lambda c: c.redeem("x", ACTION),
     "dispatched": lambda c: c.dispatched("x"),
     "settle": lambda c: c.settle("x", "FAILED"),
+    "label": lambda c: c.label("x", {"status": True}),
     "approve": lambda c: c.approve("x", by="Eve"),
     "reject": lambda c: c.reject("x", by="Eve"),
 }
@@ -135,6 +136,14 @@ def test_a_person_is_asked(client: Client) -> None:
         client.reject(asked, by="Eve")
 
 
+def test_what_was_true_is_told(served: Running, client: Client) -> None:
+    decision = client.decide(ACTION, run_checks=False)
+    client.label(decision.id, {"status": True}, weight=3.0, by="Eve")
+
+    (told,) = served.guard.labels()
+    assert (told.is_violated, told.weight) == (True, 3.0)
+
+
 def test_a_key_means_its_own_namespace(served: Running) -> None:
     key = served.key(NS, Level.WRITE)
     bare = amv.Action(tool="cancel_order", arguments={"order_id": "W1"})
@@ -143,6 +152,8 @@ def test_a_key_means_its_own_namespace(served: Running) -> None:
         asked = client.decide(REFUND, run_checks=False).approval_id
         with pytest.raises(Refused):
             client.approve(asked, by="me")
+        with pytest.raises(Refused):
+            client.label(client.decide(bare, run_checks=False).id, {"status": False})
 
 
 @pytest.mark.parametrize(
@@ -159,6 +170,10 @@ def test_a_key_means_its_own_namespace(served: Running) -> None:
         lambda c: c.rank([ACTION, amv.Action("refund", namespace=NS, session="s")]),
         lambda c: c.rank([ACTION] * 257),
         lambda c: c.approvals("strange"),
+        lambda c: c.label(5, {"status": True}),
+        lambda c: c.label("x", ["status"]),
+        lambda c: c.label(c.decide(ACTION, run_checks=False).id, {}),
+        lambda c: c.label(c.decide(ACTION, run_checks=False).id, {"status": 1}),
         lambda c: c.settle(5, "FAILED"),
         lambda c: c.settle("x", "STRANGE"),
     ],
@@ -173,6 +188,7 @@ def test_what_is_not_there_is_told(client: Client) -> None:
         lambda: client.decision("x/.."),
         lambda: client.evidence("none", "order_status", 1),
         lambda: client.settle("none", "FAILED"),
+        lambda: client.label("none", {"status": True}),
         lambda: client.approve("none", by="Eve"),
     ):
         with pytest.raises(ItemNotFound):

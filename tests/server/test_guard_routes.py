@@ -133,6 +133,9 @@ SOUND: dict[str, Callable[[httpx.Client, list[str]], Asked]] = {
     "POST /v1/guard/decisions/{id}/settle": lambda http, own: _posted(
         f"/v1/guard/decisions/{reserved(http, own)}/settle", outcome="DISPATCHED"
     ),
+    "POST /v1/guard/decisions/{id}/label": lambda http, own: _posted(
+        f"/v1/guard/decisions/{decide(http, own)['id']}/label", violated={"status": True}, by="Eve"
+    ),
     "GET /v1/approvals": lambda _, own: {"method": "GET", "url": "/v1/approvals"},
     "POST /v1/approvals/{id}/approve": lambda http, own: _posted(
         f"/v1/approvals/{asked_person(http, own)}/approve", by="Eve"
@@ -346,6 +349,54 @@ def test_an_action_is_settled_in_order(http: httpx.Client, own: list[str]) -> No
     assert problem(settle(http, decision["id"], "RESERVED"))[0] == 400
     assert settle(http, decision["id"], "FAILED").status_code == 200
     assert problem(settle(http, decide(http, own)["id"], "FAILED")) == (404, "not_found")
+
+
+def test_what_was_true_can_be_told(served: Running, own: list[str]) -> None:
+    http = served.http()
+    remember(http, own)
+    decision = decide(http, own)
+    path = f"/v1/guard/decisions/{decision['id']}/label"
+
+    for so in (True, False):
+        told = http.post(path, json={"violated": {"status": so}, "weight": 4, "by": "Eve"})
+        assert told.json() == {
+            "decision_id": decision["id"],
+            "violated": {"status": so},
+            "weight": 4.0,
+        }
+
+    (label,) = served.guard.labels()
+    assert (label.is_violated, label.weight, label.source) == (False, 4.0, "told")
+    assert "says Eve" in served.guard.explain(decision["id"])
+    assert served.guard.replay() == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"violated": {}},
+        {"violated": {"owner": True}},
+        {"violated": {"status": 1}},
+        {"violated": {"status": None}},
+        {"violated": ["status"]},
+        {"weight": 0.5},
+        {"weight": 1e9},
+        {"weight": "1"},
+        {"by": "x" * 300},
+        {"by": None},
+    ],
+)
+def test_what_is_no_truth_is_refused(served: Running, own: list[str], wrong: Asked) -> None:
+    http = served.http()
+    remember(http, own)
+    decision = decide(http, own)
+    before = served.guard.last_hash()
+    body = {"violated": {"status": True}, **wrong}
+
+    reply = http.post(f"/v1/guard/decisions/{decision['id']}/label", json=body)
+
+    assert problem(reply) == (400, "invalid_input")
+    assert served.guard.last_hash() == before
 
 
 def test_a_person_can_let_an_action_go_ahead_once(http: httpx.Client, own: list[str]) -> None:

@@ -14,7 +14,7 @@ decision counts, and a permit is good once.
 """
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -93,6 +93,16 @@ class GuardClient:
         """Note what became of a call: SUCCEEDED, FAILED, or UNKNOWN where nobody can tell."""
         path = _decision_path(decision_id, "/settle")
         self._sender.send("POST", path, wire.LedgerOut, body={"outcome": outcome})
+
+    def label(
+        self, decision_id: str, violated: Mapping[str, bool], *, weight: float = 1.0, by: str = ""
+    ) -> None:
+        """Note what was true of a decision's premises; see `Guard.label`.  Needs an admin's key."""
+        if not isinstance(violated, Mapping):
+            raise InvalidInput(f"need what was true, by premise, got {shown(violated)}")
+        path = _decision_path(decision_id, "/label")
+        body = {"violated": dict(violated), "weight": weight, "by": by}
+        self._sender.send("POST", path, wire.LabelOut, body=body)
 
     def decision(self, decision_id: str) -> Decision:
         """Return a decision as it stands, without its permit; raises ItemNotFound."""

@@ -17,6 +17,7 @@ from amv.checks import shown
 from amv.errors import InvalidInput
 
 TOOL_CHARS_MAX = 256
+WHO_CHARS_MAX = 256
 ARGUMENTS_BYTES_MAX = 1 << 20
 
 
@@ -77,6 +78,16 @@ def canonical(value: object, what: str) -> bytes:
     except (rfc8785.CanonicalizationError, RecursionError, UnicodeEncodeError) as error:
         raise InvalidInput(f"{what} must be JSON: {error}") from error
     return found
+
+
+def check_who(by: object, *, is_needed: bool = False) -> None:
+    """Raise InvalidInput unless *by* names who says something, in at most 256 characters."""
+    if isinstance(by, str) and len(by) <= WHO_CHARS_MAX and (by.strip() or not is_needed):
+        canonical(by, "the name of who says so")
+        return
+    raise InvalidInput(
+        f"need the name of who says so, of at most {WHO_CHARS_MAX} characters, got {shown(by)}"
+    )
 
 
 def equal(one: object, other: object) -> bool:

@@ -7,6 +7,7 @@ checked once more, and what is refuted by then is not executed.
 """
 
 from amv.errors import Conflict, ItemNotFound
+from amv.guard.actions import check_who
 from amv.guard.ports import ApprovalRow, GuardReader, GuardStore, GuardWriter
 
 PENDING, APPROVED, REJECTED, USED = STATES = ("pending", "approved", "rejected", "used")
@@ -41,6 +42,7 @@ class Approvals:
 
     def decide(self, approval_id: str, *, approve: bool, by: str, now_s: float) -> ApprovalRow:
         """Approve or reject a request; raises ItemNotFound, Conflict if it is decided or over."""
+        check_who(by, is_needed=True)
 
         def work(tx: GuardWriter) -> ApprovalRow:
             row = found(tx, approval_id)

@@ -23,6 +23,7 @@ import msgspec
 from amv.checks import shown
 from amv.errors import InvalidInput
 from amv.guard import record
+from amv.guard.actions import check_who
 from amv.guard.certificate import Instance
 from amv.guard.decision import Labelled
 from amv.guard.history import opened_in
@@ -136,8 +137,7 @@ class Labels:
             if not isinstance(value, bool):
                 raise InvalidInput(f"{name!r} was violated or not: need a bool, got {shown(value)}")
         weight = _weight(weight)
-        if not isinstance(by, str):
-            raise InvalidInput(f"need the name of who says so, got {shown(by)}")
+        check_who(by)
 
         def work(tx: GuardWriter) -> None:
             known = loaded(tx, decision_id).opened.premises

@@ -150,6 +150,14 @@ def settle_decision(call: Call) -> Struct:
     return wire.LedgerOut(decision_id=decision.id, state=body.outcome)
 
 
+def label_decision(call: Call) -> Struct:
+    """Tell what was true of the memories that a decision rested on."""
+    body: wire.LabelIn = call.body
+    decision = _own(call)
+    _gate(call).label(decision.id, body.violated, weight=body.weight, by=body.by)
+    return wire.LabelOut(decision_id=decision.id, violated=body.violated, weight=body.weight)
+
+
 def list_approvals(call: Call) -> Struct:
     """List requests to a person."""
     gate, state = _gate(call), call.query.get("state")
@@ -273,6 +281,17 @@ GUARD_ROUTES = (
         level=Level.WRITE,
         summary="Settle an action",
         takes=wire.SettleIn,
+        writes=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{_DECISION}/label",
+        handler=label_decision,
+        gives=wire.LabelOut,
+        # Who acts must not be who says how it went: that is learned from.
+        level=Level.ADMIN,
+        summary="Label a decision",
+        takes=wire.LabelIn,
         writes=True,
     ),
     Route(

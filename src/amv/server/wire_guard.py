@@ -59,6 +59,14 @@ class SettleIn(Body):
     outcome: Literal["DISPATCHED", "SUCCEEDED", "FAILED", "UNKNOWN"]
 
 
+class LabelIn(Body):
+    """What was true of the premises of a decision; *weight* is one over how likely it was asked."""
+
+    violated: dict[str, bool]
+    weight: float = 1.0
+    by: str = ""
+
+
 class ApprovalIn(Body):
     """Who approves or rejects a request."""
 
@@ -159,6 +167,14 @@ class LedgerOut(Result):
 
     decision_id: str
     state: str
+
+
+class LabelOut(Result):
+    """What was noted to be true of a decision's premises."""
+
+    decision_id: str
+    violated: dict[str, bool]
+    weight: float
 
 
 class ApprovalOut(Result):
