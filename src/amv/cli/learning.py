@@ -86,7 +86,7 @@ def calibrate(
             log = gate.log(namespace=within)
             again = retold(gate.memory, gate.policy, namespace=within)
             known = gate.decided()
-        through = log.labels[-1].number if log.labels else 0
+        through = log.through
     found = learn(log.labels, log.answers, LogisticPrior(), retold=again, through=through)
     _write_files(out, plot, html, found, log.labels)
     if as_json:

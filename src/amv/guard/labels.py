@@ -94,7 +94,7 @@ class Log(NamedTuple):
     """What a log of decisions holds for learning.
 
     *incomplete* counts those drawn for an audit of which an answer or the truth
-    is missing.
+    is missing, *through* is the last record that anything was learned of.
     """
 
     decisions: int
@@ -102,6 +102,7 @@ class Log(NamedTuple):
     answers: list[Answer]
     drawn: list[Drawn]
     incomplete: int
+    through: int = 0
 
 
 class _Shown(NamedTuple):
@@ -157,16 +158,18 @@ class Labels:
 
         Only those whose namespace begins with *namespace*.
         """
-        found, count, incomplete = Log(0, [], [], [], 0), 0, 0
+        found, count, incomplete, through = Log(0, [], [], [], 0), 0, 0, after
         for number, state in self._judged(namespace, after):
             count += 1
-            found.labels.extend(labels_of(number, state))
-            found.answers.extend(answers_of(state))
+            labels, answers = labels_of(number, state), answers_of(state)
+            through = number if labels or answers else through
+            found.labels.extend(labels)
+            found.answers.extend(answers)
             if _is_drawn(state):
                 drawn = drawn_of(state)
                 incomplete += drawn is None
                 found.drawn.extend([] if drawn is None else [drawn])
-        return found._replace(decisions=count, incomplete=incomplete)
+        return found._replace(decisions=count, incomplete=incomplete, through=through)
 
     def labels(self, *, namespace: tuple[str, ...] = (), after: int = 0) -> list[Told]:
         """Return what became known of the claims that decisions rested on."""
@@ -211,12 +214,21 @@ def labels_of(number: int, state: Deciding) -> list[Told]:
 
 
 def answers_of(state: Deciding) -> list[Answer]:
-    """Return what checks said of premises whose truth was told."""
+    """Return what checks said of premises whose truth was told.
+
+    An answer that is there only because of an audit stands for as many as a label is.
+    """
     told, checks = _told(state), {check.name: check for check in state.case.checks}
     names = [premise.name for premise in state.case.premises]
+    drawn = 1.0 / state.opened.audit if state.opened.is_audited else 1.0
     return [
-        Answer(evidence.check, outcome == "refuted", truth.is_violated, truth.weight)
-        for evidence in state.evidence
+        Answer(
+            evidence.check,
+            outcome == "refuted",
+            truth.is_violated,
+            truth.weight * (drawn if is_audit else 1.0),
+        )
+        for evidence, is_audit in _evidence(state)
         for place, outcome in zip(checks[evidence.check].premises, evidence.outcomes, strict=True)
         if outcome != NOTHING and (truth := told.get(names[place])) is not None
     ]
@@ -268,16 +280,22 @@ def _checked(state: Deciding) -> dict[int, _Shown]:
     """Return, by premise, what the first check that told anything found."""
     checks = {check.name: check for check in state.case.checks}
     found: dict[int, _Shown] = {}
+    for evidence, is_audit in _evidence(state):
+        about = checks[evidence.check].premises
+        for place, outcome in zip(about, evidence.outcomes, strict=True):
+            if outcome != NOTHING:
+                found.setdefault(place, _Shown(outcome == "refuted", is_audit))
+    return found
+
+
+def _evidence(state: Deciding) -> Iterator[tuple[Evidence, bool]]:
+    """Return what checks found, each with whether the plan by itself would not have asked."""
     planned, is_audit = state.opened.judgement, False
     for observed in state.observed:
         # What follows an audit's check would not have been asked without it.
         is_audit = is_audit or planned is None or planned.check != observed.evidence.check
-        about = checks[observed.evidence.check].premises
-        for place, outcome in zip(about, observed.evidence.outcomes, strict=True):
-            if outcome != NOTHING:
-                found.setdefault(place, _Shown(outcome == "refuted", is_audit))
+        yield observed.evidence, is_audit
         planned = observed.judgement
-    return found
 
 
 class _Truth(NamedTuple):
