@@ -11,6 +11,7 @@ from amv.client import Client, Refused
 from amv.client.guarding import GuardClient
 from amv.client.sending import TRIES
 from amv.errors import Conflict, InvalidInput, ItemNotFound, PermitRefused
+from amv.guard.certificate import Certificate
 from amv.server.access import Level
 from tests.server.conftest import Running, running
 from tests.test_client import BUSY, DROPPED, scripted
@@ -24,6 +25,7 @@ READS: dict[str, Callable[[Client], Any]] = {
     "decision": lambda c: c.decision("x"),
     "decisions": lambda c: c.decisions(),
     "rank": lambda c: c.rank([ACTION]),
+    "certificate": lambda c: c.certificate(),
     "approvals": lambda c: c.approvals(),
 }
 ONCE: dict[str, Callable[[Client], Any]] = {
@@ -142,6 +144,16 @@ def test_what_was_true_is_told(served: Running, client: Client) -> None:
 
     (told,) = served.guard.labels()
     assert (told.is_violated, told.weight) == (True, 3.0)
+
+
+def test_the_certificate_is_told(served: Running, client: Client) -> None:
+    assert client.certificate().state == "none"
+    served.guard.adopt(Certificate(epsilon=0.05, delta=0.1, threshold=0.3), served.guard.ground)
+
+    found = client.certificate()
+
+    assert (found.state, found.threshold, found.executed) == ("in_force", 0.3, 0)
+    assert client.decide(ACTION, run_checks=False).certificate == "in_force"
 
 
 def test_a_key_means_its_own_namespace(served: Running) -> None:

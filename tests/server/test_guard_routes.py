@@ -10,11 +10,13 @@ import httpx
 import pytest
 from msgspec.structs import fields
 
+from amv.guard.certificate import Certificate
 from amv.guard.policy import parse
 from amv.memory.item import Namespace
 from amv.server import api
 from amv.server.access import Level
 from amv.server.guarding import GUARD_ROUTES
+from amv.server.metrics import Metrics
 from tests.guard import gates
 from tests.server.cases import name_of, problem, told
 from tests.server.conftest import POLICY, Running, running
@@ -136,6 +138,10 @@ SOUND: dict[str, Callable[[httpx.Client, list[str]], Asked]] = {
     "POST /v1/guard/decisions/{id}/label": lambda http, own: _posted(
         f"/v1/guard/decisions/{decide(http, own)['id']}/label", violated={"status": True}, by="Eve"
     ),
+    "GET /v1/guard/certificate": lambda _, own: {
+        "method": "GET",
+        "url": "/v1/guard/certificate",
+    },
     "GET /v1/approvals": lambda _, own: {"method": "GET", "url": "/v1/approvals"},
     "POST /v1/approvals/{id}/approve": lambda http, own: _posted(
         f"/v1/approvals/{asked_person(http, own)}/approve", by="Eve"
@@ -399,6 +405,44 @@ def test_what_is_no_truth_is_refused(served: Running, own: list[str], wrong: Ask
     assert served.guard.last_hash() == before
 
 
+def test_the_certificate_is_told_and_counted(served: Running, own: list[str]) -> None:
+    http = served.http()
+    remember(http, own)
+
+    def state_now() -> tuple[str, set[str]]:
+        served.gateway.metrics = Metrics(served.memory, served.guard)
+        lines = http.get("/metrics").text.splitlines()
+        told = {x for x in lines if x.startswith("amv_certificate") and not x.endswith(" 0.0")}
+        return http.get("/v1/guard/certificate").json()["state"], told
+
+    assert state_now() == ("none", {'amv_certificate{state="none"} 1.0'})
+    found = Certificate(epsilon=0.05, delta=0.1, threshold=0.3)
+    standing = served.guard.adopt(found, served.guard.ground, by="ann")
+    assert state_now() == ("in_force", {'amv_certificate{state="in_force"} 1.0'})
+    decision = decide(http, own)
+    assert decision["certificate"] == "in_force"
+    done = tell(http, decision["id"]).json()
+    assert done["verdict"] == "PROCEED"
+    path = f"/v1/guard/decisions/{decision['id']}/label"
+    assert http.post(path, json={"violated": {"status": True}}).status_code == 200
+
+    told = http.get("/v1/guard/certificate").json()
+
+    assert (told["id"], told["by"], told["threshold"]) == (standing.id, "ann", 0.3)
+    assert (told["executed"], told["harmed"], told["withdrawn_at"]) == (1, 1, None)
+    assert 1.0 < told["evidence"] < told["withdrawn_from"] == 1000.0
+    assert "amv_certificate_harmed 1.0" in state_now()[1]
+    served.guard._policy = parse({**POLICY, "verifiers": {"order_status": {"cost": 0.03}}})
+    assert state_now()[0] == "stale"
+    served.guard._policy = parse(POLICY)
+    for _ in range(20):
+        # Each is told again and again, and counts once.
+        assert http.post(path, json={"violated": {"status": True}}).status_code == 200
+    assert state_now()[0] == "in_force"
+    served.guard.drop_certificate()
+    assert state_now()[0] == "none"
+
+
 def test_a_person_can_let_an_action_go_ahead_once(http: httpx.Client, own: list[str]) -> None:
     remember(http, own)
     approval = asked_person(http, own)
@@ -528,6 +572,13 @@ def test_a_permit_or_an_approval_of_others_is_as_if_it_were_not_there(locked: Ru
         del one["id"]
     assert given[0] == given[1]
     assert given[0]["code"] == "not_approved"
+
+
+def test_the_certificate_is_told_to_none_who_does_not_reach_all(locked: Running) -> None:
+    """It counts what others have done."""
+    http = locked.http(locked.key(TENANT))
+
+    assert problem(http.get("/v1/guard/certificate")) == (403, "forbidden")
 
 
 def test_lists_hold_what_a_key_reaches_and_count_nothing_else(locked: Running) -> None:

@@ -104,6 +104,10 @@ class GuardClient:
         body = {"violated": dict(violated), "weight": weight, "by": by}
         self._sender.send("POST", path, wire.LabelOut, body=body)
 
+    def certificate(self) -> wire.CertificateOut:
+        """Return what decisions are screened by, and what became known since."""
+        return self._sender.send("GET", "/v1/guard/certificate", wire.CertificateOut)
+
     def decision(self, decision_id: str) -> Decision:
         """Return a decision as it stands, without its permit; raises ItemNotFound."""
         return _decision(self._sender.send("GET", _decision_path(decision_id), wire.DecisionOut))

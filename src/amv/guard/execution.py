@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from amv.checks import check_flag, shown
 from amv.errors import InvalidInput, ItemNotFound
-from amv.guard import ledger, record
+from amv.guard import ledger, record, standing
 from amv.guard.actions import Action
 from amv.guard.decision import Ended
 from amv.guard.ports import Claims, GuardStore, GuardWriter, LedgerRow, State
@@ -27,13 +27,14 @@ class Executions:
     def redeem(self, token: str, action: Action) -> str:
         """Reserve the one execution that a permit grants; return its idempotency key.
 
-        Raises PermitRefused for a permit that is unknown, used, expired, or of
-        another action.
+        Raises PermitRefused for a permit that is unknown, used, expired, of another
+        action, or rests on a certificate that was withdrawn.
         """
         digest, hashed, now_s = action.digest(), ledger.hashed(token), self._clock()
 
         def work(tx: GuardWriter) -> str:
             row = ledger.reserve(tx, hashed, digest, now_s)
+            standing.check_redeemed(tx, row)
             record.append(tx, row.decision_id, "moved", Ended(at_s=now_s, what=row.state))
             return row.key
 

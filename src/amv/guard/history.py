@@ -75,7 +75,7 @@ class History:
     def number_of(self, decision_id: str) -> int:
         """Return the number of the record that opened a decision; raises ItemNotFound."""
         with self._store.read() as reader:
-            rows = reader.records(decision_id=decision_id, limit=1)
+            rows = reader.records(decision_id=decision_id, kind="opened", limit=1)
         if not rows:
             raise ItemNotFound(f"no decision {decision_id!r}")
         return rows[0].number

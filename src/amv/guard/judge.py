@@ -87,7 +87,11 @@ class CaseCause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a decision rests on; see the module."""
+    """All that a decision rests on; see the module.
+
+    *harm_own* is the screen that the action's own rule sets, if it does: no
+    certificate makes it looser.
+    """
 
     premises: tuple[CasePremise, ...]
     checks: tuple[CaseCheck, ...]
@@ -96,6 +100,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     repair: float | None = None
     risk_max: float | None = None
     harm_max: float
+    harm_own: float | None = None
     check_weight: float = 1.0
     planner: str = "default"
 

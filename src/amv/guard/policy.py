@@ -197,6 +197,21 @@ class Policy(Rule, frozen=True, dict=True):
     def _digest(self) -> str:
         return sha256(canonical(msgspec.to_builtins(self), "a policy")).hexdigest()
 
+    def rules(self) -> str:
+        """Return the SHA-256 of what plans are made by.
+
+        That is the policy but for its mode, its screen and its audits.
+        """
+        return self._rules
+
+    @cached_property
+    def _rules(self) -> str:
+        data = msgspec.to_builtins(self)
+        del data["mode"], data["defaults"]["harm_max"], data["defaults"]["audit"]
+        for rule in data["actions"].values():
+            del rule["audit"]
+        return sha256(canonical(data, "a policy")).hexdigest()
+
     def prices(self, rule: ActionRule) -> Prices:
         """Return what ends a decision about an action costs; it must have a loss."""
         if rule.loss is None:

@@ -157,8 +157,10 @@ class TextRow(NamedTuple):
 class GuardReader(Protocol):
     """A consistent snapshot of what the gate has written down."""
 
-    def last_record(self) -> RecordRow | None:
-        """Return the newest record."""
+    def last_record(
+        self, decision_id: str | None = None, *, kind: str | None = None
+    ) -> RecordRow | None:
+        """Return the newest record; of one decision or kind, if named."""
 
     def records(
         self,

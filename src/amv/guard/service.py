@@ -30,6 +30,7 @@ from amv.guard.plan import Verdict
 from amv.guard.policy import ActionRule, Policy
 from amv.guard.ports import ApprovalRow, Checker, Claims, Finding, GuardStore, GuardWriter
 from amv.guard.prior import Features
+from amv.guard.standing import Certifying, current, is_screened_so, screened, watch
 from amv.guard.state import (
     NOT_FOUND,
     Deciding,
@@ -53,7 +54,7 @@ OPEN_S = 3600.0
 """How long a decision waits for evidence; what it rests on is too old after that."""
 
 
-class GuardService(Executions, History, Learning):
+class GuardService(Executions, History, Learning, Certifying):
     """The gate over one policy, one memory's claims and one store."""
 
     def __init__(
@@ -172,7 +173,7 @@ class GuardService(Executions, History, Learning):
         now_s, policy, learned = self._clock(), self._policy, self._calibration
         rule, audit = self._rule(action.tool), 0.0
         premises: list[Premise] = []
-        case, code, judgement = None, "unknown_tool", None
+        case, code, judgement, screen = None, "unknown_tool", None, None
         if rule is not None and rule.effect == "read":
             code = "read_only"
         elif rule is not None:
@@ -180,7 +181,11 @@ class GuardService(Executions, History, Learning):
             prior = partial(learned.said, self._prior)
             premises = bind.premises_of(action, rule, self._claims, prior, now_s)
             planner, verifiers = policy.defaults.planner, learned.verifiers
+            with self._store.read() as reader:
+                standing = current(reader)
+            screen = None if standing is None else standing.screen(self.ground)
             case = bind.case_of(premises, rule, policy, planner, verifiers)
+            case = screened(case, screen)
             judgement = judge(case, ())
             code = "judged"
             audit = policy.defaults.audit if rule.audit is None else rule.audit
@@ -190,11 +195,13 @@ class GuardService(Executions, History, Learning):
             tool=action.tool,
             digest=action.digest(),
             policy=policy.digest(),
+            rules=policy.rules(),
             calibration=learned.digest(),
             mode=policy.mode,
             code=code,
             audit=audit,
             is_audited=is_real and audit > 0.0 and self._chance() < audit,
+            screen=screen,
             case=case,
             judgement=judgement,
             premises=tuple(premise.name for premise in premises),
@@ -357,6 +364,8 @@ class GuardService(Executions, History, Learning):
             if before != len(observed_in(tx.records(decision_id=state.id))):
                 raise Conflict(f"decision {state.id!r} went on elsewhere meanwhile")
             state.write(tx, found)
+            if state.opened.is_audited and state.check() is None:
+                watch(tx, replace(state, observed=state.observed[:before]), state, now_s)
             if state.opened.code != "judged" or state.opened.mode == "shadow":
                 return decision
             return self._granted(tx, state, decision, approval_id, now_s)
@@ -395,6 +404,11 @@ class GuardService(Executions, History, Learning):
             return replace(decision, approval_id=self._ask_person(tx, state, rule, now_s))
         if decision.verdict != Verdict.PROCEED:
             return decision
+        if request is None and not is_screened_so(tx, state.opened):
+            why = "what is certified has changed meanwhile; decide about the action again"
+            return replace(
+                decision, verdict=Verdict.ABSTAIN.value, code="certificate_changed", reason=why
+            )
         permit = Permit(
             token=self._new_token(),
             digest=state.opened.digest,

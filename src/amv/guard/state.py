@@ -9,7 +9,16 @@ from amv.errors import InvalidInput, ItemNotFound
 from amv.guard import record
 from amv.guard.actions import canonical, equal
 from amv.guard.bind import Premise
-from amv.guard.decision import CheckView, Decision, Labelled, Observed, Opened, PremiseView, Words
+from amv.guard.decision import (
+    CheckView,
+    Decision,
+    Labelled,
+    Observed,
+    Opened,
+    PremiseView,
+    Screen,
+    Words,
+)
 from amv.guard.judge import NOTHING, Case, CaseCheck, Evidence, Judgement, Outcome
 from amv.guard.plan import Verdict
 from amv.guard.ports import Finding, GuardReader, GuardWriter, RecordRow, Shown, TextRow
@@ -154,7 +163,7 @@ FORGOTTEN = Words(namespace=(), session="", principal="", arguments={}, premises
 def loaded(reader: GuardReader, decision_id: str) -> Deciding:
     """Return a decision from the log; raises ItemNotFound."""
     rows = reader.records(decision_id=decision_id)
-    if not rows:
+    if not rows or rows[0].kind != "opened":
         raise ItemNotFound(f"no decision {decision_id!r}")
     text = reader.text(decision_id)
     words = FORGOTTEN if text is None else record.words_of(text)
@@ -266,13 +275,14 @@ def decision_of(state: Deciding) -> Decision:
         checks=checks,
         code="unresolved" if is_unresolved and not is_audit else opened.code,
         verdict=Verdict.VERIFY.value if is_audit else judged.verdict,
-        reason=reason + _unbound_of(state, judged),
+        reason=reason + _unbound_of(state, judged) + _certified_of(opened.screen),
         risk=judged.proceed,
         harm=judged.harm,
         expected_loss=judged.expected_loss,
         premises=_views(state, judged),
         voi=dict(judged.voi),
         planner=judged.planner,
+        certificate="" if opened.screen is None else opened.screen.state,
     )
 
 
@@ -333,6 +343,15 @@ def _unbound_of(state: Deciding, judged: Judgement) -> str:
         f"; the rule does not speak of {', '.join(names)}, which counts as a premise that nobody "
         "verified: name it in a claim, in the idempotency key or in free"
     )
+
+
+def _certified_of(screen: Screen | None) -> str:
+    """Return what the certificate is to a decision, where it is not what it was."""
+    if screen is None or screen.state == "in_force":
+        return ""
+    if screen.state == "stale":
+        return "; the certificate was made under another policy or calibration: certify anew"
+    return "; the certificate was withdrawn as more harm was done than it allows: certify anew"
 
 
 def _views(state: Deciding, judged: Judgement) -> tuple[PremiseView, ...]:

@@ -19,7 +19,7 @@ from amv.guard.ports import ApprovalRow, State
 from amv.guard.service import GuardService
 from amv.guard.state import NOT_FOUND
 from amv.server import wire_guard as wire
-from amv.server.access import Level
+from amv.server.access import Forbidden, Level
 from amv.server.api import PAGE_LIMIT, Call, Route
 
 _LISTED = {
@@ -158,6 +158,30 @@ def label_decision(call: Call) -> Struct:
     return wire.LabelOut(decision_id=decision.id, violated=body.violated, weight=body.weight)
 
 
+def read_certificate(call: Call) -> Struct:
+    """Tell what decisions are screened by, and what became known since."""
+    gate = _gate(call)
+    if call.principal.prefix:
+        raise Forbidden("a certificate is of all namespaces; this needs a key that reaches them")
+    standing = gate.certificate()
+    if standing is None:
+        return wire.CertificateOut(state="none")
+    found = standing.certificate
+    return wire.CertificateOut(
+        state=standing.screen(gate.ground).state,
+        id=standing.id,
+        since=_time(standing.since_s),
+        by=standing.by,
+        epsilon=found.epsilon,
+        delta=found.delta,
+        threshold=found.threshold,
+        executed=standing.executed,
+        harmed=standing.harmed,
+        evidence=standing.evidence,
+        withdrawn_at=_time(standing.ended_s) if standing.ended else None,
+    )
+
+
 def list_approvals(call: Call) -> Struct:
     """List requests to a person."""
     gate, state = _gate(call), call.query.get("state")
@@ -293,6 +317,14 @@ GUARD_ROUTES = (
         summary="Label a decision",
         takes=wire.LabelIn,
         writes=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/guard/certificate",
+        handler=read_certificate,
+        gives=wire.CertificateOut,
+        level=Level.READ,
+        summary="Read the certificate",
     ),
     Route(
         method="GET",

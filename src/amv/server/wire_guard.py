@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType, field
 
+from amv.guard.certificate import ALPHA
 from amv.server.wire import Body, NamespaceIn, Result
 
 
@@ -147,6 +148,7 @@ class DecisionOut(Result):
     checks: list[CheckedOut]
     suggestions: list[SuggestionOut]
     arguments: dict[str, Any]
+    certificate: Literal["", "in_force", "stale", "withdrawn"]
 
 
 class DecisionsOut(Result):
@@ -167,6 +169,27 @@ class LedgerOut(Result):
 
     decision_id: str
     state: str
+
+
+class CertificateOut(Result):
+    """The certificate that decisions are screened by; *id* is empty where none was adopted.
+
+    *executed* and *harmed* are those that became known since, *evidence* is what
+    the alarm has by now, *withdrawn_from* at which it withdraws.
+    """
+
+    state: Literal["none", "in_force", "stale", "withdrawn"]
+    id: str = ""
+    since: datetime | None = None
+    by: str = ""
+    epsilon: float | None = None
+    delta: float | None = None
+    threshold: float | None = None
+    executed: int = 0
+    harmed: int = 0
+    evidence: float = 0.0
+    withdrawn_from: float = 1.0 / ALPHA
+    withdrawn_at: datetime | None = None
 
 
 class LabelOut(Result):

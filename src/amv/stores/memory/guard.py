@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import TypeVar
 
 from amv.errors import StoreError
@@ -27,6 +28,7 @@ class _Tables:
 
     def __init__(self) -> None:
         self.log: list[RecordRow] = []
+        self.of: dict[str, tuple[RecordRow, ...]] = {}
         self.rows: dict[str, LedgerRow] = {}
         self.words: dict[str, TextRow] = {}
         self.requests: dict[str, ApprovalRow] = {}
@@ -35,7 +37,7 @@ class _Tables:
 
     def copy(self) -> "_Tables":
         tables = _Tables()
-        tables.log, tables.rows = list(self.log), dict(self.rows)
+        tables.log, tables.of, tables.rows = list(self.log), dict(self.of), dict(self.rows)
         tables.words, tables.requests = dict(self.words), dict(self.requests)
         tables.replaced = dict(self.replaced)
         tables.purses = dict(self.purses)
@@ -49,8 +51,11 @@ class _Writer:
         self._tables = tables
         self.memory = reader
 
-    def last_record(self) -> RecordRow | None:
-        return self._tables.log[-1] if self._tables.log else None
+    def last_record(
+        self, decision_id: str | None = None, *, kind: str | None = None
+    ) -> RecordRow | None:
+        rows = self._tables.log if decision_id is None else self._tables.of.get(decision_id, ())
+        return next((row for row in reversed(rows) if kind in (None, row.kind)), None)
 
     def records(
         self,
@@ -60,14 +65,14 @@ class _Writer:
         kind: str | None = None,
         limit: int | None = None,
     ) -> list[RecordRow]:
-        found = [
+        # The log has no gaps, so that its first *after* rows are those up to that number.
+        rows = self._tables.log if decision_id is None else self._tables.of.get(decision_id, ())
+        found = (
             row
-            for row in self._tables.log
-            if row.number > after
-            and decision_id in (None, row.decision_id)
-            and kind in (None, row.kind)
-        ]
-        return found[:limit]
+            for row in islice(rows, after if decision_id is None else 0, None)
+            if row.number > after and kind in (None, row.kind)
+        )
+        return list(islice(found, limit))
 
     def opened(
         self, namespace: tuple[str, ...], *, after: int, limit: int | None = None
@@ -143,6 +148,7 @@ class _Writer:
                 f"the next record is number {len(self._tables.log) + 1}, got {row.number}"
             )
         self._tables.log.append(row)
+        self._tables.of[row.decision_id] = (*self._tables.of.get(row.decision_id, ()), row)
 
     def put_ledger(self, row: LedgerRow) -> None:
         self._tables.rows[row.key] = row

@@ -63,14 +63,25 @@ def _within(namespace: tuple[str, ...]) -> tuple[str, str, str]:
     return name, name[:-1] + ",", name[:-1] + "-"
 
 
+def _where(**wanted: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return the condition that columns have the values wanted of them, and these."""
+    named = {column: value for column, value in wanted.items() if value is not None}
+    conditions = " AND ".join(["TRUE", *(f"{column} = ?" for column in named)])
+    return conditions, tuple(named.values())
+
+
 class SqliteGuardReader:
     """A snapshot; each method is described in `ports.GuardReader`."""
 
     def __init__(self, execute: Callable[..., Any]) -> None:
         self._execute = execute
 
-    def last_record(self) -> RecordRow | None:
-        found = self._execute(f"{_RECORDS} ORDER BY number DESC LIMIT 1").fetchone()
+    def last_record(
+        self, decision_id: str | None = None, *, kind: str | None = None
+    ) -> RecordRow | None:
+        own, params = _where(decision_id=decision_id, kind=kind)
+        statement = f"{_RECORDS} WHERE {own} ORDER BY number DESC LIMIT 1"
+        found = self._execute(statement, params).fetchone()
         return None if found is None else RecordRow(*found)
 
     def records(
@@ -81,13 +92,9 @@ class SqliteGuardReader:
         kind: str | None = None,
         limit: int | None = None,
     ) -> list[RecordRow]:
-        statement, params = f"{_RECORDS} WHERE number > ?", list[object]([after])
-        for column, wanted in (("decision_id", decision_id), ("kind", kind)):
-            if wanted is not None:
-                statement += f" AND {column} = ?"
-                params.append(wanted)
-        params.append(-1 if limit is None else limit)
-        found = self._execute(f"{statement} ORDER BY number LIMIT ?", params)
+        own, params = _where(decision_id=decision_id, kind=kind)
+        statement = f"{_RECORDS} WHERE {own} AND number > ? ORDER BY number LIMIT ?"
+        found = self._execute(statement, (*params, after, -1 if limit is None else limit))
         return decoded(lambda columns: RecordRow(*columns), found, "a record of the gate")
 
     def opened(
