@@ -132,6 +132,7 @@ def test_a_person_is_asked(client: Client) -> None:
     asked = client.decide(REFUND, run_checks=False).approval_id
 
     assert [row.approval_id for row in client.approvals("pending")] == [asked]
+    assert client.approvals(after=asked) == []
     assert client.approve(asked, by="Eve").decided_by == "Eve"
     assert client.decide(REFUND, run_checks=False, approval_id=asked).verdict == "PROCEED"
     with pytest.raises(Conflict):
@@ -182,6 +183,7 @@ def test_a_key_means_its_own_namespace(served: Running) -> None:
         lambda c: c.rank([ACTION, amv.Action("refund", namespace=NS, session="s")]),
         lambda c: c.rank([ACTION] * 257),
         lambda c: c.approvals("strange"),
+        lambda c: c.approvals(limit=0),
         lambda c: c.label(5, {"status": True}),
         lambda c: c.label("x", ["status"]),
         lambda c: c.label(c.decide(ACTION, run_checks=False).id, {}),
@@ -198,6 +200,7 @@ def test_bad_input_is_refused(client: Client, call: Callable[[Client], Any]) -> 
 def test_what_is_not_there_is_told(client: Client) -> None:
     for call in (
         lambda: client.decision("x/.."),
+        lambda: client.approvals(after="none"),
         lambda: client.evidence("none", "order_status", 1),
         lambda: client.settle("none", "FAILED"),
         lambda: client.label("none", {"status": True}),

@@ -488,9 +488,27 @@ def test_decisions_are_listed_page_by_page(served: Running) -> None:
     assert rest["cursor"] is None
 
 
-@pytest.mark.parametrize("query", [{"limit": n} for n in ("0", "-1", "x", "", "1001", "٣")])
-def test_a_limit_that_is_none_is_refused(http: httpx.Client, query: dict[str, str]) -> None:
-    assert problem(http.get("/v1/guard/decisions", params=query)) == (400, "invalid_input")
+def test_requests_are_listed_page_by_page(served: Running) -> None:
+    http = served.http()
+    made = []
+    for number in range(3):
+        remember(http, [f"a{number}"])
+        made.append(asked_person(http, [f"a{number}"]))
+        served.clock.advance(1.0)
+
+    first = http.get("/v1/approvals", params={"limit": 2, "state": "pending"}).json()
+    query = {"limit": 2, "cursor": first["cursor"], "state": "pending"}
+    rest = http.get("/v1/approvals", params=query).json()
+
+    assert [a["id"] for a in [*first["approvals"], *rest["approvals"]]] == made
+    assert (first["cursor"], rest["cursor"]) == (made[1], None)
+    assert problem(http.get("/v1/approvals", params={"cursor": "none"})) == (404, "not_found")
+
+
+@pytest.mark.parametrize("path", ["/v1/guard/decisions", "/v1/approvals"])
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "", "1001", "٣"])
+def test_a_limit_that_is_none_is_refused(http: httpx.Client, path: str, limit: str) -> None:
+    assert problem(http.get(path, params={"limit": limit})) == (400, "invalid_input")
 
 
 @every
@@ -597,13 +615,13 @@ def test_lists_hold_what_a_key_reaches_and_count_nothing_else(locked: Running) -
     assert [d["id"] for d in page["decisions"] + rest["decisions"]] == [d["id"] for d in made]
     assert (page["cursor"], rest["cursor"]) == (made[1]["id"], None)
     assert {a["id"] for a in approvals} == {d["approval_id"] for d in made}
-    theirs = admin.get("/v1/guard/decisions", params={"limit": 1}).json()["cursor"]
-    there, absent = (
-        http.get("/v1/guard/decisions", params={"cursor": cursor})
-        for cursor in (theirs, "0" * len(theirs))
-    )
-    assert problem(there) == (404, "not_found")
-    assert swapped(there, theirs, "0" * len(theirs)) == told(absent)
+    for path in ("/v1/guard/decisions", "/v1/approvals"):
+        theirs = admin.get(path, params={"limit": 1}).json()["cursor"]
+        there, absent = (
+            http.get(path, params={"cursor": cursor}) for cursor in (theirs, "0" * len(theirs))
+        )
+        assert problem(there) == (404, "not_found")
+        assert swapped(there, theirs, "0" * len(theirs)) == told(absent)
 
 
 @pytest.mark.parametrize("level", Level)

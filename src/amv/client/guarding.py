@@ -129,9 +129,15 @@ class GuardClient:
         found = self._sender.send("GET", "/v1/guard/decisions", wire.DecisionsOut, query=query)
         return [_decision(one) for one in found.decisions]
 
-    def approvals(self, state: str | None = None) -> builtins.list[ApprovalRow]:
-        """Return requests to a person, oldest first; of one state, if it is named."""
-        query = {} if state is None else {"state": state}
+    def approvals(
+        self, state: str | None = None, *, after: str | None = None, limit: int = 100
+    ) -> builtins.list[ApprovalRow]:
+        """Return requests to a person, oldest first, made after the one with the id *after*.
+
+        Only those of a state, if it is named.
+        """
+        asked = {"limit": str(limit), "cursor": after, "state": state}
+        query = {name: value for name, value in asked.items() if value is not None}
         found = self._sender.send("GET", "/v1/approvals", wire.ApprovalsOut, query=query)
         return [_approval(one) for one in found.approvals]
 

@@ -20,14 +20,23 @@ class Approvals:
         self._store = store
 
     def list(
-        self, state: str | None = None, *, namespace: tuple[str, ...] = ()
+        self,
+        state: str | None = None,
+        *,
+        namespace: tuple[str, ...] = (),
+        after: str | None = None,
+        limit: int | None = None,
     ) -> list[ApprovalRow]:
         """Return requests, oldest first; of one state, if it is named.
 
-        Only those for actions whose namespace begins with *namespace*.
+        Only those for actions whose namespace begins with *namespace*, those after
+        the one with the id *after*, and so many.  Raises ItemNotFound for an
+        unknown one.
         """
         with self._store.read() as reader:
-            return reader.approvals(state, namespace=namespace)
+            last = None if after is None else found(reader, after)
+            place = None if last is None else (last.created_s, last.approval_id)
+            return reader.approvals(state, namespace=namespace, after=place, limit=limit)
 
     def get(self, approval_id: str) -> ApprovalRow:
         """Return a request; raises ItemNotFound."""

@@ -202,12 +202,17 @@ class GuardReader(Protocol):
         """Return a request to a person."""
 
     def approvals(
-        self, state: str | None = None, *, namespace: tuple[str, ...] = ()
+        self,
+        state: str | None = None,
+        *,
+        namespace: tuple[str, ...] = (),
+        after: tuple[float, str] | None = None,
+        limit: int | None = None,
     ) -> list[ApprovalRow]:
-        """Return requests, oldest first, of one state if it is named.
+        """Return requests by their time and then their id; of one state if it is named.
 
-        With a namespace, only those whose decision is in it or below, and whose
-        words are still there.
+        Those after a time and an id, and so many.  With a namespace, only those
+        whose decision is in it or below, and whose words are still there.
         """
 
     def approvals_of(self, digest: str, state: str) -> list[ApprovalRow]:

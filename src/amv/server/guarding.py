@@ -28,7 +28,11 @@ _LISTED = {
     "session": "Only those of this task.",
     "verdict": "Only those with this verdict.",
 }
-_STATE = {"state": "pending, approved, rejected or used; all if not given."}
+_ASKED = {
+    "state": "pending, approved, rejected or used; all if not given.",
+    "cursor": "Where an earlier page ended.",
+    "limit": f"How many; {PAGE_LIMIT} if absent.",
+}
 
 
 def _gate(call: Call) -> GuardService:
@@ -188,8 +192,22 @@ def list_approvals(call: Call) -> Struct:
     if state is not None and state not in approval.STATES:
         known = ", ".join(approval.STATES)
         raise InvalidInput(f"state must be one of {known}, got {state[:40]!r}")
-    rows = gate.approvals.list(state, namespace=call.principal.prefix)
-    return wire.ApprovalsOut(approvals=list(map(approval_out, rows)))
+    limit, cursor = _limit(call), call.query.get("cursor")
+    if cursor is not None:
+        _check_reached(call, cursor)
+    rows = gate.approvals.list(state, namespace=call.principal.prefix, after=cursor, limit=limit)
+    return wire.ApprovalsOut(
+        approvals=list(map(approval_out, rows)),
+        cursor=rows[-1].approval_id if len(rows) == limit else None,
+    )
+
+
+def _check_reached(call: Call, approval_id: str) -> None:
+    """Raise ItemNotFound for a request that is not there, or not for this key."""
+    gate = _gate(call)
+    row = gate.approvals.get(approval_id)
+    if not _reaches(call, gate.get(row.decision_id)):
+        raise ItemNotFound(f"no request for approval {approval_id!r}")
 
 
 def approve(call: Call) -> Struct:
@@ -204,9 +222,7 @@ def reject(call: Call) -> Struct:
 
 def _decided(call: Call, *, is_approved: bool) -> Struct:
     gate, approval_id = _gate(call), call.path["id"]
-    row = gate.approvals.get(approval_id)
-    if not _reaches(call, gate.get(row.decision_id)):
-        raise ItemNotFound(f"no request for approval {approval_id!r}")
+    _check_reached(call, approval_id)
     return approval_out(gate.approve(approval_id, by=call.body.by, approve=is_approved))
 
 
@@ -333,7 +349,7 @@ GUARD_ROUTES = (
         gives=wire.ApprovalsOut,
         level=Level.READ,
         summary="List requests for approval",
-        query=_STATE,
+        query=_ASKED,
     ),
     Route(
         method="POST",

@@ -212,6 +212,7 @@ class ApprovalOut(Result):
 
 
 class ApprovalsOut(Result):
-    """Requests to a person, oldest first."""
+    """Requests to a person, oldest first, and where the next page begins."""
 
     approvals: list[ApprovalOut]
+    cursor: str | None

@@ -295,6 +295,78 @@ class GuardStoreContract:
         assert found("used", "ab") == found(None, "b") == []
         assert found("pending") == ["d0", "d1", "d2", "d3", "d5"]
 
+    def test_requests_come_page_by_page(self, store: GuardStore) -> None:
+        """Those of one time in the order of their ids, whatever else changes in between."""
+        names = [("a",), ("a", "b"), ("b",)]
+
+        def work(tx: GuardWriter) -> None:
+            for n, name in enumerate(names):
+                tx.put_text(text_row(f"d{n}")._replace(namespace=name))
+            for n in range(30):
+                row = approval_row(
+                    f"r{n * 7 % 30:02}",
+                    decision_id=f"d{n % 3}",
+                    state="used" if n % 4 == 0 else "pending",
+                    created_s=float(n // 10),
+                )
+                tx.put_approval(row)
+
+        store.write(work)
+
+        for state in (None, "pending", "used"):
+            for namespace in ((), ("a",), ("a", "b"), ("c",)):
+                for limit in (1, 4, 30):
+                    with store.read() as reader:
+                        whole = reader.approvals(state, namespace=namespace)
+                        pages, after = [], None
+                        while page := reader.approvals(
+                            state, namespace=namespace, after=after, limit=limit
+                        ):
+                            assert len(page) <= limit
+                            pages += page
+                            after = (page[-1].created_s, page[-1].approval_id)
+                    assert pages == whole
+                    assert pages == sorted(pages, key=lambda r: (r.created_s, r.approval_id))
+        with store.read() as reader:
+            assert len(reader.approvals("pending", namespace=("a",))) == 14
+
+    def test_words_that_are_kept_anew_keep_their_place(self, store: GuardStore) -> None:
+        """So do the requests of their decision; what is forgotten has none."""
+
+        def work(tx: GuardWriter) -> None:
+            tx.append(record_row(1, "d1"))
+            tx.put_approval(approval_row("a"))
+            tx.put_text(text_row("d1"))
+
+        def again(tx: GuardWriter) -> None:
+            tx.put_text(text_row("d1")._replace(body=b"new"))
+            tx.put_approval(approval_row("a", state="used"))
+            tx.put_approval(approval_row("b"))
+
+        for one in (work, again):
+            store.write(one)
+            with store.read() as reader:
+                assert [row.number for row in reader.opened(OWNER, after=0)] == [1]
+                assert [row.number for row in reader.opened(OWNER[:1], after=0)] == [1]
+                found = [row.approval_id for row in reader.approvals(namespace=OWNER[:1])]
+                assert found == [row.approval_id for row in reader.approvals()]
+        with store.read() as reader:
+            assert len(reader.approvals("used", namespace=OWNER)) == 1
+
+    def test_the_newest_record_is_found_of_a_decision_and_of_a_kind(
+        self, store: GuardStore
+    ) -> None:
+        """And of a decision of some kind."""
+        rows = [record_row(1), record_row(2, "d2"), record_row(3, "d1", "moved")]
+        store.write(lambda tx: each(tx.append, rows))
+
+        with store.read() as reader:
+            assert reader.last_record("d1") == rows[2]
+            assert reader.last_record("d1", kind="opened") == rows[0]
+            assert reader.last_record(kind="opened") == rows[1]
+            assert reader.last_record("none") is None
+            assert reader.last_record(kind="none") is None
+
     def test_what_was_taken_of_a_purse_counts_while_its_grant_stands(
         self, store: GuardStore
     ) -> None:

@@ -77,17 +77,14 @@ class _Writer:
     def opened(
         self, namespace: tuple[str, ...], *, after: int, limit: int | None = None
     ) -> list[RecordRow]:
-        own = self._within(namespace)
-        rows = self.records(after=after, kind="opened")
-        return [row for row in rows if row.decision_id in own][:limit]
+        rows = islice(self._tables.log, after, None)
+        found = (row for row in rows if row.kind == "opened" and self._is_within(row, namespace))
+        return list(islice(found, limit))
 
-    def _within(self, namespace: tuple[str, ...]) -> set[str]:
-        """Return the decisions whose words are still there and say this namespace, or one below."""
-        return {
-            decision_id
-            for decision_id, row in self._tables.words.items()
-            if row.namespace[: len(namespace)] == namespace
-        }
+    def _is_within(self, row: RecordRow | ApprovalRow, namespace: tuple[str, ...]) -> bool:
+        """Return whether a decision's words are still there and say this namespace, or below."""
+        text = self._tables.words.get(row.decision_id)
+        return text is not None and text.namespace[: len(namespace)] == namespace
 
     def ledger(self, key: str) -> LedgerRow | None:
         return self._tables.rows.get(key)
@@ -118,15 +115,21 @@ class _Writer:
         return self._tables.requests.get(approval_id)
 
     def approvals(
-        self, state: str | None = None, *, namespace: tuple[str, ...] = ()
+        self,
+        state: str | None = None,
+        *,
+        namespace: tuple[str, ...] = (),
+        after: tuple[float, str] | None = None,
+        limit: int | None = None,
     ) -> list[ApprovalRow]:
-        own = self._within(namespace)
         found = [
             row
             for row in self._tables.requests.values()
-            if state in (None, row.state) and (not namespace or row.decision_id in own)
+            if state in (None, row.state)
+            and (not namespace or self._is_within(row, namespace))
+            and (after is None or (row.created_s, row.approval_id) > after)
         ]
-        return sorted(found, key=lambda row: (row.created_s, row.approval_id))
+        return sorted(found, key=lambda row: (row.created_s, row.approval_id))[:limit]
 
     def approvals_of(self, digest: str, state: str) -> list[ApprovalRow]:
         return [row for row in self.approvals(state) if row.digest == digest]
