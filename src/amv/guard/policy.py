@@ -46,6 +46,9 @@ APPROVAL_S = 86_400.0
 """How long a person has to approve where the policy does not say."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
+URL_FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+"""What stands in a verifier's address for an argument."""
+
 _PATH = re.compile(r"\$(\.[A-Za-z0-9_\-]+|\[[0-9]+\])*")
 
 
