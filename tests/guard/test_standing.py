@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from amv.guard.calibration import Calibration, Calibrator
 from amv.guard.certificate import ALPHA, Certificate
 from amv.guard.decision import Ground
 from amv.guard.policy import parse
+from amv.guard.record import FIRST
 from amv.guard.standing import CERTIFICATES, STRICTEST
 from amv.guard.state import loaded
 from tests.guard.gates import CANCEL, OWNER, VERIFIER, cancel, opened, policy_of, remember
@@ -158,7 +160,20 @@ def test_what_nobody_certified_is_not_adopted(guard: amv.Guard) -> None:
         adopt(guard, None, why="too few")
     with pytest.raises(amv.InvalidInput, match="who says so"):
         guard.adopt(FOUND, guard.ground, by="x" * 300)
+    for wrong in (
+        {"epsilon": 0.0},
+        {"epsilon": float("nan")},
+        {"delta": 1.0},
+        {"threshold": -0.1},
+        {"threshold": 1.1},
+        {"threshold": float("nan")},
+        {"threshold": True},
+    ):
+        bad: Any = {"epsilon": 0.05, "delta": 0.1, "threshold": 0.02, **wrong}
+        with pytest.raises(amv.InvalidInput):
+            guard.adopt(Certificate(**bad), guard.ground)
     assert guard.certificate() is None
+    assert guard.last_hash() == FIRST
 
 
 def test_read_only_and_unknown_tools_have_no_screen(guard: amv.Guard) -> None:
@@ -427,6 +442,81 @@ def test_a_permit_by_a_certificate_that_stands_is_good(guard: amv.Guard) -> None
     assert decision.permit is not None
 
     guard.redeem(decision.permit.token, cancel())
+
+
+def test_what_one_process_withdraws_is_withdrawn_in_all(tmp_path: Path) -> None:
+    """Nothing of it is kept in a process: each decision, grant and redeeming looks."""
+    path = str(tmp_path / "amv.db")
+    with opened(path, policy()) as one, opened(path, policy()) as other:
+        adopt(one, 0.3)
+        remember(other, source_trust=0.8)
+        granted = other.decide(cancel())
+        assert granted.certificate == "in_force"
+        assert granted.permit is not None
+        withdraw(one)
+
+        assert decide(other).certificate == "withdrawn"
+        with pytest.raises(amv.PermitRefused, match="withdrawn or replaced"):
+            other.redeem(granted.permit.token, cancel())
+        assert other.certificate() == one.certificate()
+        assert other.replay() == []
+
+
+@pytest.mark.parametrize("told", range(3))
+def test_32_that_tell_the_truth_at_once_count_each_action_once(path: str, told: int) -> None:
+    with opened(path, policy()) as guard:
+        adopt(guard)
+        made = [decide(guard) for _ in range(8)]
+
+        def tell(number: int) -> None:
+            guard.label(made[number % 8].id, {"status": told > 0 and number % 8 < told})
+
+        with ThreadPoolExecutor(32) as pool:
+            list(pool.map(tell, range(32)))
+
+        standing = guard.certificate()
+        assert standing is not None
+        assert (standing.executed, standing.harmed) == (8, told)
+        assert guard.replay() == []
+
+
+def test_what_can_not_be_written_down_whole_is_not_at_all(tmp_path: Path) -> None:
+    """On a full disk: neither a label without its alarm, nor a decision with a permit."""
+    with opened(str(tmp_path / "amv.db"), policy()) as guard:
+        adopt(guard)
+        made = [decide(guard) for _ in range(3)]
+        remember(guard, source_trust=0.8)
+        remember(guard, order_id="W2", source_trust=0.8)
+        granted = guard.decide(cancel("W2"))
+        assert granted.permit is not None
+        store: Any = guard.memory.store
+        pages = store.write(lambda tx: tx.execute("PRAGMA page_count").get)
+        store.write(lambda tx: tx.execute(f"PRAGMA max_page_count = {pages}").get)
+        before, failed = guard.certificate(), 0
+
+        for _ in range(200):
+            known = guard.last_hash()
+            decision = guard.decide(cancel(note="x" * 900))
+            if decision.code == "gate_error":
+                assert (decision.verdict, decision.permit) == ("ABSTAIN", None)
+                assert guard.last_hash() == known
+                failed += 1
+            if failed == 5:
+                break
+        for one in made:
+            known = guard.last_hash()
+            with pytest.raises(amv.StoreError):
+                guard.label(one.id, {"status": True}, by="x" * 256)
+            assert (guard.last_hash(), guard.certificate()) == (known, before)
+        assert failed == 5
+        store.write(lambda tx: tx.execute("PRAGMA max_page_count = 1000000").get)
+
+        guard.redeem(granted.permit.token, cancel("W2"))
+        guard.label(made[0].id, {"status": True})
+        after = guard.certificate()
+        assert after is not None
+        assert after.executed == 1
+        assert guard.replay() == []
 
 
 # ---------------------------------------------------------------- anew, and dropped

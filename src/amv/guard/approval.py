@@ -6,8 +6,9 @@ takes the place of the screen, not of the world: all that can be checked is
 checked once more, and what is refuted by then is not executed.
 """
 
-from amv.errors import Conflict, ItemNotFound
-from amv.guard.actions import check_who
+from amv.checks import shown
+from amv.errors import Conflict, InvalidInput, ItemNotFound
+from amv.guard.actions import check_count, check_named, check_who
 from amv.guard.ports import ApprovalRow, GuardReader, GuardStore, GuardWriter
 
 PENDING, APPROVED, REJECTED, USED = STATES = ("pending", "approved", "rejected", "used")
@@ -31,8 +32,12 @@ class Approvals:
 
         Only those for actions whose namespace begins with *namespace*, those after
         the one with the id *after*, and so many.  Raises ItemNotFound for an
-        unknown one.
+        unknown one, InvalidInput for a state that is none.
         """
+        if limit is not None:
+            check_count(limit, "limit")
+        if state is not None and state not in STATES:
+            raise InvalidInput(f"state must be one of {', '.join(STATES)}, got {shown(state)}")
         with self._store.read() as reader:
             last = None if after is None else found(reader, after)
             place = None if last is None else (last.created_s, last.approval_id)
@@ -68,6 +73,7 @@ class Approvals:
 
 def found(reader: GuardReader, approval_id: str) -> ApprovalRow:
     """Return a request; raises ItemNotFound."""
+    check_named(approval_id, "the id of a request")
     row = reader.approval(approval_id)
     if row is None:
         raise ItemNotFound(f"no request for approval {approval_id!r}")

@@ -235,6 +235,15 @@ def parse(data: object) -> Policy:
     An action may name a *preset*, from which comes what it does not say itself.
     """
     try:
+        return _parsed(data)
+    except (UnicodeEncodeError, OverflowError, TypeError, RecursionError) as error:
+        raise PolicyError(
+            f"a policy is text, numbers, true, false, null, lists and mappings: {error}"
+        ) from error
+
+
+def _parsed(data: object) -> Policy:
+    try:
         policy = msgspec.convert(_with_presets(data), Policy)
     except msgspec.ValidationError as error:
         raise PolicyError(f"the policy is not valid: {error}") from error

@@ -15,10 +15,10 @@ from functools import partial
 
 import msgspec
 
-from amv.checks import several, shown
+from amv.checks import several
 from amv.errors import AmvError, Conflict, EmbedderError, InvalidInput, ItemNotFound, StoreError
 from amv.guard import approval, bind, budget, ledger, record
-from amv.guard.actions import Action, canonical
+from amv.guard.actions import Action, canonical, check_action, check_named
 from amv.guard.bind import Premise
 from amv.guard.calibration import Calibration
 from amv.guard.decision import CheckRequest, Decision, Ended, Observed, Opened, Permit, Words
@@ -101,7 +101,7 @@ class GuardService(Executions, History, Learning, Certifying):
         action that is none.
         """
         try:
-            state = self._approved(self._prepared(_checked_action(action)), approval_id)
+            state = self._approved(self._prepared(check_action(action)), approval_id)
             return self._answered(self._advanced(state, run_checks=run_checks), approval_id)
         except (StoreError, ItemNotFound, Conflict, EmbedderError) as error:
             return self._failed(action, error)
@@ -115,6 +115,7 @@ class GuardService(Executions, History, Learning, Certifying):
         that this decision does not ask or that the gate asks itself, Conflict if it
         was told meanwhile, or if what it rests on was forgotten or is no longer so.
         """
+        check_named(verifier, "the name of a verifier")
         with self._store.read() as reader:
             state = loaded(reader, decision_id)
         stale = self._stale(state)
@@ -152,7 +153,7 @@ class GuardService(Executions, History, Learning, Certifying):
 
     def _foreseen(self, action: Action) -> Decision:
         try:
-            state = self._prepared(_checked_action(action), is_real=False)
+            state = self._prepared(check_action(action), is_real=False)
             return replace(decision_of(state), id="", check=self._request(state))
         except (StoreError, ItemNotFound, Conflict, EmbedderError) as error:
             return self._failed(action, error)
@@ -266,6 +267,7 @@ class GuardService(Executions, History, Learning, Certifying):
         """Return a decision for which a person's approval stands, if it does."""
         if approval_id is None:
             return state
+        check_named(approval_id, "the id of a request")
         with self._store.read() as reader:
             request = reader.approval(approval_id)
         stands = not approval.refusal(request, state.opened.digest, self._clock())
@@ -479,12 +481,6 @@ def _worth(state: Deciding) -> float:
     if state.is_approved or weight == 0.0:
         return math.inf
     return max(premise.theta for premise in state.case.premises) / weight
-
-
-def _checked_action(action: object) -> Action:
-    if isinstance(action, Action):
-        return action
-    raise InvalidInput(f"need an amv.Action, got {shown(action)}")
 
 
 def _is_unjudged(decision: Decision) -> bool:

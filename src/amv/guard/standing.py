@@ -24,10 +24,17 @@ from amv.errors import Conflict, InvalidInput, PermitRefused
 from amv.guard import record
 from amv.guard.actions import check_who
 from amv.guard.calibration import Calibration
-from amv.guard.certificate import THRESHOLDS, Certificate, DriftAlarm, certificate_of
+from amv.guard.certificate import (
+    THRESHOLDS,
+    Certificate,
+    DriftAlarm,
+    certificate_of,
+    check_bounds,
+)
 from amv.guard.decision import Ground, Labelled, Opened, Screen
 from amv.guard.judge import Case
 from amv.guard.labels import Labels, check_weight, harm_of
+from amv.guard.loss import check_probability
 from amv.guard.policy import Policy
 from amv.guard.ports import GuardReader, GuardWriter, LedgerRow
 from amv.guard.state import Deciding, loaded
@@ -178,10 +185,14 @@ class Certifying(Labels):
     def adopt(self, certificate: Certificate, ground: Ground, *, by: str = "") -> Standing:
         """Screen by a certificate from now on, in place of any other.
 
-        Raises InvalidInput for one that certifies nothing.
+        Raises InvalidInput for one that certifies nothing, or can't be one.
         """
+        if not isinstance(certificate, Certificate):
+            raise InvalidInput(f"need a certificate, got {shown(certificate)}")
         if certificate.threshold is None:
             raise InvalidInput(f"nothing is certified: {certificate.why}")
+        check_bounds(certificate.epsilon, certificate.delta)
+        check_probability(certificate.threshold, "the threshold of a certificate")
         check_who(by)
         standing = Standing(
             id=self._new_id(),

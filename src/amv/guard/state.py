@@ -7,7 +7,7 @@ import msgspec
 
 from amv.errors import InvalidInput, ItemNotFound
 from amv.guard import record
-from amv.guard.actions import canonical, equal
+from amv.guard.actions import canonical, check_named, equal
 from amv.guard.bind import Premise
 from amv.guard.decision import (
     CheckView,
@@ -162,6 +162,7 @@ FORGOTTEN = Words(namespace=(), session="", principal="", arguments={}, premises
 
 def loaded(reader: GuardReader, decision_id: str) -> Deciding:
     """Return a decision from the log; raises ItemNotFound."""
+    check_named(decision_id, "the id of a decision")
     rows = reader.records(decision_id=decision_id)
     if not rows or rows[0].kind != "opened":
         raise ItemNotFound(f"no decision {decision_id!r}")
