@@ -10,6 +10,13 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
+def pytest_addoption(parser: Any) -> None:
+    """Let somebody with more time have every fault injected, and not a share of them."""
+    parser.addoption(
+        "--every-fault", action="store_true", help="kill at every write, and not at a share of them"
+    )
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how many runs and faults tests have counted (`record_property`)."""
     counted: Counter[tuple[str, str]] = Counter()
