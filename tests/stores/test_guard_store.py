@@ -32,20 +32,21 @@ from amv.testing.guard_contract import (
     record_row,
     text_row,
 )
+from amv.testing.request_contract import RequestContract
 from tests.guard.gates import OWNER, cancel, opened, policy_of, remember
 from tests.stores.older import turn_back
 
 CANARY = "zqcanaryxj"
 
 
-class TestMemoryGuardStore(ForgettingContract):
+class TestMemoryGuardStore(ForgettingContract, RequestContract):
     @pytest.fixture
     def both(self) -> Iterator[Both]:
         with closing(MemoryStore()) as store:
             yield Both(MemoryGuardStore(store), store)
 
 
-class TestSqliteGuardStore(ForgettingContract):
+class TestSqliteGuardStore(ForgettingContract, RequestContract):
     @pytest.fixture
     def both(self, path: Path) -> Iterator[Both]:
         with closing(SqliteStore.open(path)) as store:
