@@ -11,6 +11,7 @@ from amv.client import Client, Refused
 from amv.client.guarding import GuardClient
 from amv.client.sending import TRIES
 from amv.errors import Conflict, InvalidInput, ItemNotFound, PermitRefused
+from amv.guard.certificate import Certificate
 from amv.server.access import Level
 from tests.server.conftest import Running, running
 from tests.test_client import BUSY, DROPPED, scripted
@@ -24,6 +25,7 @@ READS: dict[str, Callable[[Client], Any]] = {
     "decision": lambda c: c.decision("x"),
     "decisions": lambda c: c.decisions(),
     "rank": lambda c: c.rank([ACTION]),
+    "certificate": lambda c: c.certificate(),
     "approvals": lambda c: c.approvals(),
 }
 ONCE: dict[str, Callable[[Client], Any]] = {
@@ -32,6 +34,7 @@ ONCE: dict[str, Callable[[Client], Any]] = {
     "redeem": lambda c: c.redeem("x", ACTION),
     "dispatched": lambda c: c.dispatched("x"),
     "settle": lambda c: c.settle("x", "FAILED"),
+    "label": lambda c: c.label("x", {"status": True}),
     "approve": lambda c: c.approve("x", by="Eve"),
     "reject": lambda c: c.reject("x", by="Eve"),
 }
@@ -129,10 +132,29 @@ def test_a_person_is_asked(client: Client) -> None:
     asked = client.decide(REFUND, run_checks=False).approval_id
 
     assert [row.approval_id for row in client.approvals("pending")] == [asked]
+    assert client.approvals(after=asked) == []
     assert client.approve(asked, by="Eve").decided_by == "Eve"
     assert client.decide(REFUND, run_checks=False, approval_id=asked).verdict == "PROCEED"
     with pytest.raises(Conflict):
         client.reject(asked, by="Eve")
+
+
+def test_what_was_true_is_told(served: Running, client: Client) -> None:
+    decision = client.decide(ACTION, run_checks=False)
+    client.label(decision.id, {"status": True}, weight=3.0, by="Eve")
+
+    (told,) = served.guard.labels()
+    assert (told.is_violated, told.weight) == (True, 3.0)
+
+
+def test_the_certificate_is_told(served: Running, client: Client) -> None:
+    assert client.certificate().state == "none"
+    served.guard.adopt(Certificate(epsilon=0.05, delta=0.1, threshold=0.3), served.guard.ground)
+
+    found = client.certificate()
+
+    assert (found.state, found.threshold, found.executed) == ("in_force", 0.3, 0)
+    assert client.decide(ACTION, run_checks=False).certificate == "in_force"
 
 
 def test_a_key_means_its_own_namespace(served: Running) -> None:
@@ -143,6 +165,8 @@ def test_a_key_means_its_own_namespace(served: Running) -> None:
         asked = client.decide(REFUND, run_checks=False).approval_id
         with pytest.raises(Refused):
             client.approve(asked, by="me")
+        with pytest.raises(Refused):
+            client.label(client.decide(bare, run_checks=False).id, {"status": False})
 
 
 @pytest.mark.parametrize(
@@ -159,6 +183,11 @@ def test_a_key_means_its_own_namespace(served: Running) -> None:
         lambda c: c.rank([ACTION, amv.Action("refund", namespace=NS, session="s")]),
         lambda c: c.rank([ACTION] * 257),
         lambda c: c.approvals("strange"),
+        lambda c: c.approvals(limit=0),
+        lambda c: c.label(5, {"status": True}),
+        lambda c: c.label("x", ["status"]),
+        lambda c: c.label(c.decide(ACTION, run_checks=False).id, {}),
+        lambda c: c.label(c.decide(ACTION, run_checks=False).id, {"status": 1}),
         lambda c: c.settle(5, "FAILED"),
         lambda c: c.settle("x", "STRANGE"),
     ],
@@ -171,8 +200,10 @@ def test_bad_input_is_refused(client: Client, call: Callable[[Client], Any]) -> 
 def test_what_is_not_there_is_told(client: Client) -> None:
     for call in (
         lambda: client.decision("x/.."),
+        lambda: client.approvals(after="none"),
         lambda: client.evidence("none", "order_status", 1),
         lambda: client.settle("none", "FAILED"),
+        lambda: client.label("none", {"status": True}),
         lambda: client.approve("none", by="Eve"),
     ):
         with pytest.raises(ItemNotFound):

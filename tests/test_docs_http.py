@@ -124,8 +124,8 @@ def test_every_header_is_there_and_no_other() -> None:
 
 def test_every_metric_is_there_and_no_other() -> None:
     told = {name for row in rows(section("### `GET /metrics`")) for name in code(row[0])}
-    with amv.Memory.open(":memory:", embedder="hashing") as memory:
-        exposed = Metrics(memory).exposition().decode()
+    with amv.Guard.open(":memory:", policy={"version": 1}, embedder="hashing") as guard:
+        exposed = Metrics(guard.memory, guard).exposition().decode()
 
     families = {
         family.name + ("_total" if family.type == "counter" else "")

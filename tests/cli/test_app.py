@@ -75,6 +75,7 @@ ARGUMENTS = {
     "guard init": ["tools.json"],
     "guard label": [DECISION_ID, "status=held"],
     "guard calibrate": [],
+    "guard certificate": [],
     "guard certify": ["instances.jsonl"],
     "approvals list": [],
     "approvals approve": [APPROVAL_ID, "--by", "Eve"],

@@ -226,6 +226,82 @@ def test_hazards_checks_and_audits_are_learned_of_and_told(amv: Cli) -> None:
     assert "by their weights they stand for" in said.err
 
 
+def audited_often(path: Path, count: int, *, is_wrong: bool = False) -> list[str]:
+    """Have the gate decide about so many orders, all audited; return the decisions."""
+    policy = {**POLICY, "defaults": {"audit": 1.0}}
+    settings = package.Settings(upkeep_interval_s=None, synchronous="NORMAL")
+    with package.Guard.open(
+        str(path), policy=policy, namespace=("shop",), settings=settings, embedder="hashing"
+    ) as guard:
+        for name in ("desk", "other"):
+            guard.verifier(name)(lambda id: "delivered" if is_wrong else "pending")
+        made = []
+        for _ in range(count):
+            name = f"o{guard.decided()}"
+            claim = package.Claim(f"order/{name}", "status", "pending")
+            guard.memory.add(name, namespace=("shop",), claim=claim, source_trust=0.9)
+            action = package.Action(tool="cancel", arguments={"id": name}, namespace=("shop",))
+            made.append(guard.decide(action).id)
+    return made
+
+
+def test_a_certificate_is_adopted_shown_withdrawn_and_dropped(amv: Cli) -> None:
+    path = amv.folder / "amv.db"
+    audited_often(path, 60)
+    assert amv("guard", "certificate", "--json").json == {"state": "none"}
+    assert "the policy's own screen holds" in amv("guard", "certificate").err
+    assert not amv("guard", "certify", "--json").json["adopted"]
+    assert amv("guard", "certificate", "--json").json == {"state": "none"}
+
+    run = amv("guard", "certify", "--adopt", "--by", "ann")
+
+    assert run.code == 0
+    assert "the gate screens by it from now on" in run.err
+    told = amv("guard", "certificate", "--json").json
+    assert (told["state"], told["by"], told["executed"]) == ("in_force", "ann", 0)
+    assert (told["epsilon"], told["withdrawn_at"], told["withdrawn_from"]) == (0.05, None, 1000.0)
+    made = audited_often(path, 20)
+    assert amv("guard", "certificate", "--json").json["executed"] == 20
+    shown = amv("guard", "certificate").out
+    assert "In force." in shown
+    assert "Of 20 that went ahead the truth is known since, 0 did harm" in shown
+
+    for decision in made:
+        amv("guard", "label", decision, "status=violated", "--by", "bob")
+
+    over = amv("guard", "certificate", "--json").json
+    assert over["state"] == "withdrawn"
+    assert over["withdrawn_at"]
+    shown = amv("guard", "certificate").out
+    assert "Withdrawn: more harm became known than it allows" in shown
+    assert "certify --adopt" in shown
+    assert amv("guard", "replay").code == 0
+
+    assert "screen holds" in amv("guard", "certificate", "--drop").err
+    assert amv("guard", "certificate", "--json").json == {"state": "none"}
+    assert amv("guard", "certificate", "--drop").code == 1
+
+
+def test_a_certificate_of_another_ground_is_shown_as_stale(amv: Cli) -> None:
+    audited_often(amv.folder / "amv.db", 60)
+    assert amv("guard", "certify", "--adopt").code == 0
+    decide_often(amv.folder / "amv.db", 1)
+    assert amv("guard", "certificate", "--json").json["state"] == "in_force"
+    other = Calibration(steps=(Calibrator(sort="platt", numbers=(1.0, 0.1)),))
+    decide_often(amv.folder / "amv.db", 1, other)
+
+    assert amv("guard", "certificate").out.startswith("Stale: decisions are made under another")
+    anew = amv("guard", "certify", "--adopt")
+    assert anew.code == 1
+    assert "60 under another policy or calibration are left out" in anew.err
+    assert amv("guard", "certificate", "--json").json["state"] == "stale"
+
+
+def test_what_is_adopted_is_of_the_whole_database(amv: Cli) -> None:
+    assert amv("guard", "certify", "i.jsonl", "--adopt").code == 2
+    assert amv("guard", "certify", "-n", "a", "--adopt").code == 2
+
+
 LABEL = '{"kind": "status", "age_h": %d, "trust": 0.8, "is_violated": %s, "weight": 2}'
 
 

@@ -29,7 +29,7 @@ CALLS = ("pwrite64", "write", "fdatasync", "fsync", "ftruncate", "unlink")
 UNENDED = (State.RESERVED, State.DISPATCHED)
 
 KILLS_MAX = 60
-"""Of one sort of call; all of them where there are fewer."""
+"""Of one sort of call; all of them where there are fewer, or with `--every-fault`."""
 
 
 @pytest.fixture(scope="module")
@@ -126,24 +126,26 @@ def is_granted(guard: amv.Guard, order: str) -> bool:
     return True
 
 
-def points(child: Child, scene: Path, folder: Path) -> list[tuple[str, int]]:
-    """Return where to kill, known from a run that ends well."""
+def points(child: Child, scene: Path, folder: Path, most: int = KILLS_MAX) -> list[tuple[str, int]]:
+    """Return where to kill, known from a run that ends well: at so many calls of each sort."""
     run, path = killed(child, scene, folder, "", 0)
     assert (run.exit_code, run.crash) == (0, "")
     assert said(run, "settled") == set(ORDERS)
     assert problems(run, path) == []
-    return [(call, nth) for call, count in run.calls.items() for nth in spread(count, KILLS_MAX)]
+    return [(call, nth) for call, count in run.calls.items() for nth in spread(count, most)]
 
 
 def test_no_key_is_granted_twice_however_a_process_was_killed(
     child: Child,
     scene: Path,
     tmp_path: Path,
+    request: pytest.FixtureRequest,
     record_property: Callable[[str, object], None],
 ) -> None:
     wrong: list[str] = []
     count, met = 0, set[Any]()
-    places = points(child, scene, tmp_path / "whole")
+    most = 10**6 if request.config.getoption("--every-fault") else KILLS_MAX
+    places = points(child, scene, tmp_path / "whole", most)
 
     for call, nth in places:
         run, path = killed(child, scene, tmp_path / f"{call}{nth}", call, nth)
@@ -153,6 +155,7 @@ def test_no_key_is_granted_twice_however_a_process_was_killed(
         shutil.rmtree(path.parent)
 
     record_property("faults_injected", count)
+    record_property("granted twice", sum("twice" in what or "again" in what for what in wrong))
     assert wrong == []
     assert count > 0.8 * len(places) > 20
     # It was struck between all the steps that it takes.

@@ -75,6 +75,16 @@ def test_an_approved_action_goes_ahead_once(guard: amv.Guard) -> None:
     assert guard.replay() == []
 
 
+@pytest.mark.parametrize("by", ["", " ", "x" * 257, "\ud800", None, 5])
+def test_who_approves_has_a_name(guard: amv.Guard, by: Any) -> None:
+    """It is kept for ever: it is short, and can be written down."""
+    approval_id = asked_for(guard)
+
+    with pytest.raises(amv.InvalidInput, match="who says so"):
+        guard.approve(approval_id, by=by)
+    assert guard.approvals.get(approval_id).state == "pending"
+
+
 def test_who_tries_again_does_not_ask_again(guard: amv.Guard, clock: FakeClock) -> None:
     """A person who finds one request a hundred times over soon approves unread."""
     first = asked_for(guard)

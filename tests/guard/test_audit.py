@@ -1,6 +1,7 @@
 """Audits: a share of decisions is checked whatever the plan says, and drawn at random."""
 
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -60,20 +61,93 @@ def test_what_an_audit_refutes_does_not_go_ahead() -> None:
         assert [told.is_violated for told in guard.labels()] == [True]
 
 
-@pytest.mark.parametrize("answer", [lambda order_id: None, lambda order_id: 1 / 0])
-def test_an_audit_whose_check_tells_nothing_lets_nothing_through(
-    answer: Callable[[str], object],
+def late(order_id: str) -> str:
+    time.sleep(0.2)
+    return "pending"
+
+
+def crash(order_id: str) -> str:
+    raise ValueError("broken")
+
+
+FAULTS: dict[str, Callable[[str], object]] = {
+    "timed out": late,
+    "crashed": crash,
+    "empty": lambda order_id: None,
+    "no JSON": lambda order_id: {1, 2},
+    "NaN": lambda order_id: float("nan"),
+    "infinite": lambda order_id: [float("inf")],
+    "asks the memory": lambda order_id: "replaced below",
+    "not there": lambda order_id: amv.NOT_FOUND,
+    "wrong type": lambda order_id: 5,
+    "another value": lambda order_id: "delivered",
+}
+"""What an audit's check may do in place of confirming; the last three are answers that refute."""
+
+REFUTING = ("not there", "wrong type", "another value")
+SOUND = {"cost": 50.0, "args": {"order_id": "$order_id"}, "timeout_s": 0.05}
+WORTH = {**SOUND, "cost": 0.02}
+
+
+@pytest.mark.parametrize("mode", ["enforce", "shadow"])
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("is_worth_it", [True, False])
+def test_a_fault_stops_what_was_worth_a_check_and_no_audit(
+    fault: str, is_worth_it: bool, mode: str
 ) -> None:
-    """As with any check: nothing goes ahead on what was asked in vain."""
-    with audited(lambda: 0.0) as guard:
+    """An audit is for learning: only what it refutes does not go ahead."""
+    verifiers = {"order_status": WORTH if is_worth_it else SOUND}
+    with audited(lambda: 0.0, verifiers=verifiers, mode=mode) as guard:
+        answer = FAULTS[fault]
+        if fault == "asks the memory":
+            answer = lambda order_id: guard.memory.stats().namespaces  # noqa: E731
         guard.verifier("order_status")(answer)
 
         done = guard.decide(cancel())
 
-        assert (done.verdict, done.code) == ("ABSTAIN", "unresolved")
-        assert guard.labels() == []
-        assert guard.log().decisions == 1
-        assert guard.log().incomplete == 1
+        goes_ahead = not is_worth_it and fault not in REFUTING
+        assert len(done.checks) == 1
+        assert (done.verdict == "PROCEED") is goes_ahead
+        assert (done.permit is not None) is (goes_ahead and mode == "enforce")
+        assert guard.get(done.id).verdict == done.verdict
+        assert len(guard.labels()) == (fault in REFUTING)
+        assert guard.log().incomplete == (0 if fault in REFUTING else 1)
+        assert guard.replay() == []
+
+
+def test_an_audit_that_tells_nothing_leaves_the_plan_as_it_was() -> None:
+    """Also where the caller makes the checks, and says that it could not."""
+    with audited(lambda: 0.9) as guard:
+        plain = guard.decide(cancel("W2"))
+    with audited(lambda: 0.0) as guard:
+        asked = guard.decide(cancel(), run_checks=False)
+        assert asked.verdict == "VERIFY"
+
+        done = guard.evidence(asked.id, "order_status", None)
+
+        assert plain.verdict != "PROCEED"
+        assert (done.verdict, done.code) == ("PROCEED", "judged")
+        assert done.expected_loss == asked.expected_loss
+        assert guard.replay() == []
+
+
+def test_what_an_audit_refutes_stops_however_little_that_check_weighs() -> None:
+    weak = {**DEAR, "sensitivity": 0.51, "specificity": 0.5}
+    loss = {"wrong": 120.0, "abstain": 5.0}
+    with audited(
+        lambda: 0.0,
+        verifiers={"order_status": weak},
+        actions={"cancel_order": {**CANCEL, "loss": loss}},
+    ) as guard:
+        guard.verifier("order_status")(lambda order_id: "delivered")
+
+        done = guard.decide(cancel())
+
+        assert done.harm <= 0.05
+        assert done.risk <= loss["abstain"]
+        assert done.verdict == "ABSTAIN"
+        assert done.reason.endswith("an audit refutes status")
+        assert guard.replay() == []
 
 
 def test_an_audit_asks_each_source_once() -> None:

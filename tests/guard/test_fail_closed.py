@@ -23,6 +23,7 @@ from amv.guard.ports import (
     GuardReader,
     GuardStore,
     GuardWriter,
+    RecordRow,
     Remembered,
     Shown,
 )
@@ -102,6 +103,7 @@ def service(
     p: Callable[[], float] = lambda: 0.02,
     claims: Claims | None = None,
     store: GuardStore | None = None,
+    chance: float = 0.0,
 ) -> tuple[GuardService, FakeChecker]:
     """Return a gate whose premises are violated with probability *p*, and its checker."""
     checker, ids = FakeChecker(finding), itertools.count()
@@ -115,7 +117,7 @@ def service(
         clock=FakeClock(),
         new_id=lambda: f"id{next(ids)}",
         new_token=lambda: f"token{next(ids)}",
-        chance=lambda: 0.0,
+        chance=lambda: chance,
     )
     return gate, checker
 
@@ -177,18 +179,39 @@ FAULTS: dict[str, list[Finding]] = {
 }
 
 
+class Matrix:
+    """Runs of one class of action under one fault, with premises of all likelihoods.
+
+    Two of the same fault and class are alike, run by run.
+    """
+
+    def __init__(
+        self, fault: str, name: str, *, audit: float = 0.0, store: GuardStore | None = None
+    ) -> None:
+        rule, arguments = CLASSES.get(name, ({}, ID))
+        policy = {
+            "version": 1,
+            "defaults": {"audit": audit},
+            "verifiers": VERIFIERS,
+            "actions": {"act": rule} if rule else {},
+        }
+        self._random, self._findings = Random(f"{fault} {name}"), FAULTS[fault]
+        self.gate, self.checker = service(
+            policy, Finding(None), p=lambda: 10 ** self._random.uniform(-3.5, -0.3), store=store
+        )
+        self.action = amv.Action(tool="act", arguments=arguments, namespace=OWNER)
+
+    def run(self, *, run_checks: bool = True) -> amv.Decision:
+        self.checker.asked, self.checker.finding = 0, self._random.choice(self._findings)
+        return self.gate.decide(self.action, run_checks=run_checks)
+
+
 def runs(fault: str, name: str, count: int) -> Iterator[tuple[amv.Decision, int]]:
     """Yield decisions under a fault, with how often a check was asked."""
-    random = Random(f"{fault} {name}")
-    rule, arguments = CLASSES.get(name, ({}, ID))
-    actions = {"act": rule} if rule else {}
-    policy = {"version": 1, "verifiers": VERIFIERS, "actions": actions}
-    gate, checker = service(policy, Finding(None), p=lambda: 10 ** random.uniform(-3.0, -0.3))
+    matrix = Matrix(fault, name)
     for _ in range(count):
-        checker.asked, checker.finding = 0, random.choice(FAULTS[fault])
-        action = amv.Action(tool="act", arguments=arguments, namespace=OWNER)
-        yield gate.decide(action), checker.asked
-    assert gate.replay() == []
+        yield matrix.run(), matrix.checker.asked
+    assert matrix.gate.replay() == []
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -196,7 +219,7 @@ def test_nothing_proceeds_on_a_verifier_that_is_broken(
     fault: str, record_property: Callable[[str, object], None]
 ) -> None:
     """All faults together make more than 10,000 runs; see the control below."""
-    done = struck = 0
+    done = struck = proceeded = 0
     for name in (*CLASSES, UNKNOWN):
         for decision, asked in runs(fault, name, RUNS):
             is_struck = asked > 0
@@ -205,15 +228,78 @@ def test_nothing_proceeds_on_a_verifier_that_is_broken(
                 # Known well enough, or hopeless: nothing was asked, so nothing has failed.
                 continue
             done, struck = done + 1, struck + is_struck
+            proceeded += decision.verdict == "PROCEED"
             assert decision.verdict in ("ABSTAIN", "REPAIR"), (name, decision.says)
             assert decision.permit is None
+    record_property("runs", done)
     record_property("faults_injected", struck)
+    record_property("PROCEED", proceeded)
     assert done > 780
     assert struck > 250
 
 
 def test_all_faults_make_ten_thousand_runs() -> None:
     assert 780 * len(FAULTS) > 10_000
+
+
+REFUTING = {"wrong type", "not there"}
+"""Faults that are an answer, and one against the action."""
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_audit_under_a_fault_stops_only_what_it_refutes(
+    fault: str, record_property: Callable[[str, object], None]
+) -> None:
+    """Beside the same decisions without an audit: it lets through nothing that they do not."""
+    done = struck = 0
+    for name in (*CLASSES, UNKNOWN):
+        plain, audited = Matrix(fault, name), Matrix(fault, name, audit=1.0)
+        for _ in range(RUNS // 2):
+            alone, decision = plain.run(), audited.run()
+            done, struck = done + 1, struck + (audited.checker.asked > plain.checker.asked)
+            goes_ahead = alone.verdict == "PROCEED" and fault not in REFUTING
+            if alone.verdict == "PROCEED" and not decision.checks:
+                # Nothing critical, so that nothing could be audited.
+                goes_ahead = True
+            is_granted_before = decision.code == alone.code == "granted_before"
+            assert is_granted_before or (decision.verdict == "PROCEED") is goes_ahead, (
+                name,
+                alone.says,
+                decision.says,
+            )
+        assert audited.gate.replay() == []
+    record_property("runs", done)
+    record_property("faults injected in an audit", struck)
+    assert struck > 100
+
+
+def test_evidence_that_is_late_or_comes_twice_lets_nothing_proceed(
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Of a caller's own checks, for each class of action that has one."""
+    counted = {"duplicate": 0, "stale": 0}
+    for name in CLASSES:
+        for fault in counted:
+            matrix = Matrix("not there", name)
+            for _ in range(RUNS):
+                asked = matrix.run(run_checks=False)
+                if asked.check is None:
+                    continue
+                counted[fault] += 1
+                verifier, gate = asked.check.verifier, matrix.gate
+                if fault == "stale":
+                    gate._clock.advance(3601.0)  # type: ignore[attr-defined]
+                    with pytest.raises(amv.Conflict, match="opened more than"):
+                        gate.evidence(asked.id, verifier, "good")
+                else:
+                    first = gate.evidence(asked.id, verifier, None)
+                    with pytest.raises(amv.InvalidInput, match="got evidence of"):
+                        gate.evidence(asked.id, verifier, "good")
+                    assert first.permit is None
+                assert gate.get(asked.id).verdict != "PROCEED"
+    for fault, count in counted.items():
+        record_property(f"runs, {fault}", count)
+        assert count > 250
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -367,17 +453,26 @@ ERRORS = (
 )
 
 
+PARTS = ["read", "write", "commit", "secret", "log"]
+"""Of a store: a snapshot, a transaction, its end, its key, and appending to the log."""
+
+RUNS_BROKEN = 5
+"""Of each fault with each class of action, each part of the store and each error."""
+
+
 class FailingStore:
     """A store of which one part fails; *at* is the write from which on it does."""
 
     def __init__(self, part: str, error: Exception, at: int = 0) -> None:
         self.inner = fake_store()
+        self.failed = 0
         self._part, self._error, self._left = part, error, at
 
     def _called(self, part: str) -> None:
         if part == self._part:
             self._left -= 1
             if self._left < 0:
+                self.failed += 1
                 raise self._error
 
     @contextmanager
@@ -390,6 +485,13 @@ class FailingStore:
         self._called("write")
 
         def committed(tx: GuardWriter) -> Any:
+            append = tx.append
+
+            def appended(row: RecordRow) -> None:
+                self._called("log")
+                append(row)
+
+            tx.append = appended  # type: ignore[method-assign]
             result = work(tx)
             self._called("commit")
             return result
@@ -409,8 +511,43 @@ def simple(kind: str = "commit") -> dict[str, Any]:
 ACT = amv.Action(tool="act", arguments=ID, namespace=OWNER)
 
 
+@pytest.mark.parametrize("part", PARTS)
+def test_nothing_proceeds_while_the_store_or_the_log_fails(
+    part: str, record_property: Callable[[str, object], None]
+) -> None:
+    """Every fault of a verifier, and none, with every class of action and every error."""
+    done = struck = proceeded = 0
+    for name in (*CLASSES, UNKNOWN):
+        for fault in FAULTS:
+            for error in ERRORS:
+                store = FailingStore(part, error)
+                matrix = Matrix(fault, name, store=store)
+                decisions = [matrix.run() for _ in range(RUNS_BROKEN - 1)]
+                matrix.checker.finding = Finding("good")
+                for decision in (*decisions, matrix.gate.decide(matrix.action)):
+                    done, proceeded = done + 1, proceeded + (decision.verdict == "PROCEED")
+                    assert decision.verdict == "ABSTAIN", (name, decision.says)
+                    assert decision.permit is None
+                struck += store.failed
+                if name == UNKNOWN and part == "read":
+                    # Of such a tool nothing is looked up.
+                    continue
+                with store.inner.read() as reader:
+                    assert reader.records() == []
+                    assert reader.approvals() == []
+    record_property(f"runs, {part} failing", done)
+    record_property(f"faults injected at {part}", struck)
+    record_property("PROCEED", proceeded)
+    assert struck >= 0.9 * done > 2_000
+
+
+def test_all_parts_of_a_store_make_ten_thousand_runs() -> None:
+    count = len(PARTS) * (len(CLASSES) + 1) * len(FAULTS) * len(ERRORS) * RUNS_BROKEN
+    assert count > 10_000
+
+
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("part", ["write", "commit", "secret"])
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("found", ["good", "bad"])
 def test_a_store_that_fails_means_abstain(part: str, error: Exception, found: str) -> None:
     store = FailingStore(part, error)
@@ -427,7 +564,7 @@ def test_a_store_that_fails_means_abstain(part: str, error: Exception, found: st
         assert reader.approvals() == []
 
 
-@pytest.mark.parametrize("part", ["read", "write", "commit"])
+@pytest.mark.parametrize("part", ["read", "write", "commit", "log"])
 def test_a_store_that_fails_under_evidence_or_execution_grants_nothing(part: str) -> None:
     """These raise: whoever calls them holds a decision and is not to be told another."""
     error = amv.StoreUnavailable("the disk is gone")

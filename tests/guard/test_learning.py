@@ -16,6 +16,7 @@ from amv.guard.policy import VerifierRule
 from amv.guard.ports import Finding
 from amv.guard.prior import Features, LogisticPrior
 from amv.guard.reliability import Answer, Reliability
+from amv.guard.state import loaded
 from amv.guard.survival import Aged, Survival
 from amv.retelling import retold
 from amv.testing import FakeClock
@@ -100,7 +101,8 @@ def test_checks_are_learned_of_only_where_enough_was_told() -> None:
     right = [Answer("desk", True, True)] * 50
     found = learn([], [*right, Answer("phone", True, True)], P).calibration
 
-    assert list(found.verifiers) == ["desk"]
+    assert found.verifiers["desk"].sensitivity is not None
+    assert found.verifiers["phone"].sensitivity is None
     assert found.digest() != PRIOR
 
 
@@ -231,6 +233,75 @@ def test_a_calibration_from_a_file_is_learned_on_top_of(tmp_path: Path) -> None:
         assert len(found.steps) == 1
         assert found.through > last
         assert guard.replay() == []
+
+
+def told(guard: amv.Guard, count: int, seed: int, *, audit: float = 0.0) -> None:
+    """Have orders decided about and the truth told, where the check errs in one of five."""
+    draw, truth = random.Random(seed), dict[str, bool]()
+
+    def look(order_id: str) -> str:
+        says_wrong = truth[order_id] != (draw.random() < 0.2)
+        return "delivered" if says_wrong else "pending"
+
+    guard.verifier("order_status")(look)
+    for number in range(count):
+        name = f"{seed}-{number}"
+        truth[name] = draw.random() < 0.5
+        remember(guard, order_id=name, source_trust=0.6 if not audit else 1.0)
+        decided = guard.decide(cancel(name))
+        guard.label(decided.id, {"status": truth[name]}, by="ann")
+
+
+def test_how_reliable_checks_are_is_learned_as_decisions_are_told(tmp_path: Path) -> None:
+    """In one pass, on top of what a file knew, and used from the next decision on."""
+    path = str(tmp_path / "amv.db")
+    with opened(path) as guard:
+        told(guard, 200, 1)
+        first = guard.learn()
+        own = first.verifiers["order_status"]
+        assert own.sensitivity == pytest.approx(0.8, abs=0.1)
+        assert own.specificity == pytest.approx(0.8, abs=0.1)
+        assert guard.learn() == first
+        remember(guard, order_id="next", source_trust=0.6)
+        used = guard.decide(cancel("next"), run_checks=False)
+        with guard._store.read() as reader:
+            (check,) = loaded(reader, used.id).case.checks
+        assert (check.sensitivity, check.specificity) == (own.sensitivity, own.specificity)
+        assert guard.replay() == []
+    with opened(path, calibration=first) as guard:
+        assert guard.learn() == first
+        told(guard, 50, 2)
+
+        own, before = guard.learn().verifiers["order_status"], own
+
+        assert own.violated + own.held == pytest.approx(before.violated + before.held + 50.0)
+        assert guard.replay() == []
+
+
+def test_answers_that_only_an_audit_asked_for_stand_for_as_many_as_it_was_drawn_from() -> None:
+    policy = policy_of(
+        verifiers={"order_status": {**VERIFIER, "cost": 50.0}}, defaults={"audit": 0.25}
+    )
+    with opened(policy=policy, chance=lambda: 0.1) as guard:
+        told(guard, 5, 3, audit=0.25)
+
+        assert [one.weight for one in guard.log().answers] == [4.0] * 5
+
+
+def test_answers_alone_are_learned_of() -> None:
+    """Where no claim had a probability of its own, checks are known by what was told."""
+    with opened() as guard:
+        guard.verifier("order_status")(lambda order_id: "pending")
+        for number in range(40):
+            decided = guard.decide(cancel(f"unknown{number}"))
+            guard.label(decided.id, {"status": False})
+        assert guard.labels() == []
+
+        found = guard.learn()
+
+        assert found.steps == ()
+        assert found.through > 0
+        assert found.verifiers["order_status"].specificity is not None
 
 
 def reliable(**how: Any) -> Calibration:

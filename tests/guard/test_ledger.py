@@ -1,5 +1,7 @@
 """The ledger: at most one grant for each key, whatever order things happen in."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -265,7 +267,10 @@ def test_a_permit_expires(guard: amv.Guard) -> None:
     guard.redeem(token_of(guard.decide(cancel())), cancel())
 
 
-def test_one_of_32_that_redeem_a_permit_wins(guard: amv.Guard) -> None:
+Record = Callable[[str, object], None]
+
+
+def test_one_of_32_that_redeem_a_permit_wins(guard: amv.Guard, record_property: Record) -> None:
     token = token_of(guard.decide(cancel()))
     start = threading.Barrier(32)
 
@@ -280,11 +285,72 @@ def test_one_of_32_that_redeem_a_permit_wins(guard: amv.Guard) -> None:
     with ThreadPoolExecutor(32) as pool:
         won = sum(pool.map(redeem, range(32)))
 
+    record_property("redeemers in one process", 32)
+    record_property("grants", won)
     assert won == 1
     assert guard.replay() == []
 
 
-def test_of_32_that_decide_about_one_key_at_most_one_executes(guard: amv.Guard) -> None:
+REDEEMING = """
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+import amv
+from tests.guard.gates import cancel, opened
+
+path, token = sys.argv[1:]
+
+def redeem(_):
+    start.wait()
+    try:
+        guard.redeem(token, cancel())
+    except amv.PermitRefused:
+        return False
+    return True
+
+with opened(path) as guard, ThreadPoolExecutor(8) as pool:
+    start = threading.Barrier(9)
+    found = [pool.submit(redeem, n) for n in range(8)]
+    print("ready", flush=True)
+    sys.stdin.readline()
+    start.wait()
+    print(sum(one.result() for one in found), flush=True)
+"""
+"""Redeems a permit 8 times at once, when it is told to; says how often that was granted."""
+
+
+def test_one_of_32_in_four_processes_that_redeem_a_permit_wins(
+    tmp_path: Path, record_property: Record
+) -> None:
+    path, counts = str(tmp_path / "amv.db"), []
+    with ready(path) as guard:
+        for order_id in ("W1", "W2"):
+            # The second time, for an action that the permit is not for.
+            token = token_of(guard.decide(cancel(order_id)))
+            children = [
+                subprocess.Popen(
+                    [sys.executable, "-c", REDEEMING, path, token],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+                for _ in range(4)
+            ]
+            for child in children:
+                assert child.stdout is not None
+                assert child.stdout.readline() == "ready\n"
+            said = [child.communicate("go\n")[0] for child in children]
+            counts.append(sum(map(int, said)))
+        assert guard.replay() == []
+
+    record_property("redeemers in four processes", 32)
+    record_property("grants", counts[0])
+    assert counts == [1, 0]
+
+
+def test_of_32_that_decide_about_one_key_at_most_one_executes(
+    guard: amv.Guard, record_property: Record
+) -> None:
     """Each may be granted the key, in the place of the one before; one permit is redeemed."""
     start = threading.Barrier(32)
     executed: list[int] = []
@@ -304,6 +370,8 @@ def test_of_32_that_decide_about_one_key_at_most_one_executes(guard: amv.Guard) 
     with ThreadPoolExecutor(32) as pool:
         list(pool.map(decide, range(32)))
 
+    record_property("deciders", 32)
+    record_property("executions", len(executed))
     assert len(executed) == 1
     assert guard.replay() == []
 

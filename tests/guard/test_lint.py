@@ -138,6 +138,57 @@ def test_an_argument_that_the_tool_has_not_is_told(fields: dict[str, Any], told:
     assert lint(policy(GOOD, look=CHEAP), arguments=ARGUMENTS) == []
 
 
+@pytest.mark.parametrize(
+    ("path", "args", "by_rule", "by_tool"),
+    [
+        ("{order_id}", {}, "", ""),
+        ("{user_id}", {}, "no other part of the rule names", ""),
+        ("{oder_id}", {}, "no other part of the rule names", "the tool does not take"),
+        ("{id}/{order_id}", {"id": "$order_id", "order_id": 5}, "", ""),
+        ("a?b=1", {"id": "$order_id"}, "", ""),
+    ],
+)
+def test_an_address_that_needs_an_argument_nobody_gives_is_told(
+    path: str, args: dict[str, str], by_rule: str, by_tool: str
+) -> None:
+    """It would never be asked, so that nothing is ever verified."""
+    rules = policy(GOOD, look={**CHEAP, "url": f"http://shop.example/{path}", "args": args})
+
+    for found, whose in ((lint(rules), by_rule), (lint(rules, arguments=ARGUMENTS), by_tool)):
+        said = f"actions.cancel: the url of its verifier look needs {path}, an argument that"
+        assert found == ([f"{said} {whose}"] if whose else [])
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("{order_id}", "{order_id} is none of its args (id), so that it is never asked"),
+        ("{order-id}/{id}", "{order-id} is no name of an argument"),
+        ("{}/{id}", "{} is no name of an argument"),
+        ("{{id}}", "{} is no name of an argument"),
+    ],
+)
+def test_an_address_that_is_never_filled_in_is_told_whatever_the_action(
+    path: str, said: str
+) -> None:
+    url = f"http://shop.example/{path}"
+    rules = policy(GOOD, look={**CHEAP, "url": url, "args": {"id": "$order_id"}})
+
+    (found,) = lint(rules)
+
+    assert found.startswith(f"verifiers.look.url: {said}")
+    assert lint(rules, arguments=ARGUMENTS) == [found]
+
+
+def test_an_address_whose_host_an_argument_names_is_told() -> None:
+    """An agent could have itself confirmed by whom it likes."""
+    (found,) = lint(policy(GOOD, look={**CHEAP, "url": "http://{order_id}.example/x/{order_id}"}))
+
+    assert found == (
+        "verifiers.look.url: {order_id} stands in its host, so that whoever calls says who is asked"
+    )
+
+
 def test_a_verifier_that_is_given_an_argument_nobody_knows_is_told() -> None:
     """It would be asked about null, and tell nothing."""
     asked = {"cost": 0.02, "args": {"id": "$oder_id", "shop": "main", "price": 5}}

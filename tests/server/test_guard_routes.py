@@ -10,11 +10,13 @@ import httpx
 import pytest
 from msgspec.structs import fields
 
+from amv.guard.certificate import Certificate
 from amv.guard.policy import parse
 from amv.memory.item import Namespace
 from amv.server import api
 from amv.server.access import Level
 from amv.server.guarding import GUARD_ROUTES
+from amv.server.metrics import Metrics
 from tests.guard import gates
 from tests.server.cases import name_of, problem, told
 from tests.server.conftest import POLICY, Running, running
@@ -133,6 +135,13 @@ SOUND: dict[str, Callable[[httpx.Client, list[str]], Asked]] = {
     "POST /v1/guard/decisions/{id}/settle": lambda http, own: _posted(
         f"/v1/guard/decisions/{reserved(http, own)}/settle", outcome="DISPATCHED"
     ),
+    "POST /v1/guard/decisions/{id}/label": lambda http, own: _posted(
+        f"/v1/guard/decisions/{decide(http, own)['id']}/label", violated={"status": True}, by="Eve"
+    ),
+    "GET /v1/guard/certificate": lambda _, own: {
+        "method": "GET",
+        "url": "/v1/guard/certificate",
+    },
     "GET /v1/approvals": lambda _, own: {"method": "GET", "url": "/v1/approvals"},
     "POST /v1/approvals/{id}/approve": lambda http, own: _posted(
         f"/v1/approvals/{asked_person(http, own)}/approve", by="Eve"
@@ -348,6 +357,92 @@ def test_an_action_is_settled_in_order(http: httpx.Client, own: list[str]) -> No
     assert problem(settle(http, decide(http, own)["id"], "FAILED")) == (404, "not_found")
 
 
+def test_what_was_true_can_be_told(served: Running, own: list[str]) -> None:
+    http = served.http()
+    remember(http, own)
+    decision = decide(http, own)
+    path = f"/v1/guard/decisions/{decision['id']}/label"
+
+    for so in (True, False):
+        told = http.post(path, json={"violated": {"status": so}, "weight": 4, "by": "Eve"})
+        assert told.json() == {
+            "decision_id": decision["id"],
+            "violated": {"status": so},
+            "weight": 4.0,
+        }
+
+    (label,) = served.guard.labels()
+    assert (label.is_violated, label.weight, label.source) == (False, 4.0, "told")
+    assert "says Eve" in served.guard.explain(decision["id"])
+    assert served.guard.replay() == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"violated": {}},
+        {"violated": {"owner": True}},
+        {"violated": {"status": 1}},
+        {"violated": {"status": None}},
+        {"violated": ["status"]},
+        {"weight": 0.5},
+        {"weight": 1e9},
+        {"weight": "1"},
+        {"by": "x" * 300},
+        {"by": None},
+    ],
+)
+def test_what_is_no_truth_is_refused(served: Running, own: list[str], wrong: Asked) -> None:
+    http = served.http()
+    remember(http, own)
+    decision = decide(http, own)
+    before = served.guard.last_hash()
+    body = {"violated": {"status": True}, **wrong}
+
+    reply = http.post(f"/v1/guard/decisions/{decision['id']}/label", json=body)
+
+    assert problem(reply) == (400, "invalid_input")
+    assert served.guard.last_hash() == before
+
+
+def test_the_certificate_is_told_and_counted(served: Running, own: list[str]) -> None:
+    http = served.http()
+    remember(http, own)
+
+    def state_now() -> tuple[str, set[str]]:
+        served.gateway.metrics = Metrics(served.memory, served.guard)
+        lines = http.get("/metrics").text.splitlines()
+        told = {x for x in lines if x.startswith("amv_certificate") and not x.endswith(" 0.0")}
+        return http.get("/v1/guard/certificate").json()["state"], told
+
+    assert state_now() == ("none", {'amv_certificate{state="none"} 1.0'})
+    found = Certificate(epsilon=0.05, delta=0.1, threshold=0.3)
+    standing = served.guard.adopt(found, served.guard.ground, by="ann")
+    assert state_now() == ("in_force", {'amv_certificate{state="in_force"} 1.0'})
+    decision = decide(http, own)
+    assert decision["certificate"] == "in_force"
+    done = tell(http, decision["id"]).json()
+    assert done["verdict"] == "PROCEED"
+    path = f"/v1/guard/decisions/{decision['id']}/label"
+    assert http.post(path, json={"violated": {"status": True}}).status_code == 200
+
+    told = http.get("/v1/guard/certificate").json()
+
+    assert (told["id"], told["by"], told["threshold"]) == (standing.id, "ann", 0.3)
+    assert (told["executed"], told["harmed"], told["withdrawn_at"]) == (1, 1, None)
+    assert 1.0 < told["evidence"] < told["withdrawn_from"] == 1000.0
+    assert "amv_certificate_harmed 1.0" in state_now()[1]
+    served.guard._policy = parse({**POLICY, "verifiers": {"order_status": {"cost": 0.03}}})
+    assert state_now()[0] == "stale"
+    served.guard._policy = parse(POLICY)
+    for _ in range(20):
+        # Each is told again and again, and counts once.
+        assert http.post(path, json={"violated": {"status": True}}).status_code == 200
+    assert state_now()[0] == "in_force"
+    served.guard.drop_certificate()
+    assert state_now()[0] == "none"
+
+
 def test_a_person_can_let_an_action_go_ahead_once(http: httpx.Client, own: list[str]) -> None:
     remember(http, own)
     approval = asked_person(http, own)
@@ -393,9 +488,27 @@ def test_decisions_are_listed_page_by_page(served: Running) -> None:
     assert rest["cursor"] is None
 
 
-@pytest.mark.parametrize("query", [{"limit": n} for n in ("0", "-1", "x", "", "1001", "٣")])
-def test_a_limit_that_is_none_is_refused(http: httpx.Client, query: dict[str, str]) -> None:
-    assert problem(http.get("/v1/guard/decisions", params=query)) == (400, "invalid_input")
+def test_requests_are_listed_page_by_page(served: Running) -> None:
+    http = served.http()
+    made = []
+    for number in range(3):
+        remember(http, [f"a{number}"])
+        made.append(asked_person(http, [f"a{number}"]))
+        served.clock.advance(1.0)
+
+    first = http.get("/v1/approvals", params={"limit": 2, "state": "pending"}).json()
+    query = {"limit": 2, "cursor": first["cursor"], "state": "pending"}
+    rest = http.get("/v1/approvals", params=query).json()
+
+    assert [a["id"] for a in [*first["approvals"], *rest["approvals"]]] == made
+    assert (first["cursor"], rest["cursor"]) == (made[1], None)
+    assert problem(http.get("/v1/approvals", params={"cursor": "none"})) == (404, "not_found")
+
+
+@pytest.mark.parametrize("path", ["/v1/guard/decisions", "/v1/approvals"])
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "", "1001", "٣"])
+def test_a_limit_that_is_none_is_refused(http: httpx.Client, path: str, limit: str) -> None:
+    assert problem(http.get(path, params={"limit": limit})) == (400, "invalid_input")
 
 
 @every
@@ -479,6 +592,13 @@ def test_a_permit_or_an_approval_of_others_is_as_if_it_were_not_there(locked: Ru
     assert given[0]["code"] == "not_approved"
 
 
+def test_the_certificate_is_told_to_none_who_does_not_reach_all(locked: Running) -> None:
+    """It counts what others have done."""
+    http = locked.http(locked.key(TENANT))
+
+    assert problem(http.get("/v1/guard/certificate")) == (403, "forbidden")
+
+
 def test_lists_hold_what_a_key_reaches_and_count_nothing_else(locked: Running) -> None:
     """Nor may a cursor count what others did in between."""
     admin, name = locked.http(locked.key()), (f"t{next(_numbers)}",)
@@ -495,13 +615,13 @@ def test_lists_hold_what_a_key_reaches_and_count_nothing_else(locked: Running) -
     assert [d["id"] for d in page["decisions"] + rest["decisions"]] == [d["id"] for d in made]
     assert (page["cursor"], rest["cursor"]) == (made[1]["id"], None)
     assert {a["id"] for a in approvals} == {d["approval_id"] for d in made}
-    theirs = admin.get("/v1/guard/decisions", params={"limit": 1}).json()["cursor"]
-    there, absent = (
-        http.get("/v1/guard/decisions", params={"cursor": cursor})
-        for cursor in (theirs, "0" * len(theirs))
-    )
-    assert problem(there) == (404, "not_found")
-    assert swapped(there, theirs, "0" * len(theirs)) == told(absent)
+    for path in ("/v1/guard/decisions", "/v1/approvals"):
+        theirs = admin.get(path, params={"limit": 1}).json()["cursor"]
+        there, absent = (
+            http.get(path, params={"cursor": cursor}) for cursor in (theirs, "0" * len(theirs))
+        )
+        assert problem(there) == (404, "not_found")
+        assert swapped(there, theirs, "0" * len(theirs)) == told(absent)
 
 
 @pytest.mark.parametrize("level", Level)

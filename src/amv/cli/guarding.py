@@ -189,7 +189,7 @@ def reconcile(
                 {
                     "decision_id": row.decision_id,
                     "state": row.state.value,
-                    "since": _time(row.changed_s),
+                    "since": time_text(row.changed_s),
                     "tool": about[row.decision_id].tool,
                     "arguments": about[row.decision_id].arguments,
                     "namespace": about[row.decision_id].namespace,
@@ -205,7 +205,7 @@ def reconcile(
             [
                 row.decision_id,
                 row.state.value,
-                _time(row.changed_s),
+                time_text(row.changed_s),
                 "/".join(about[row.decision_id].namespace),
                 about[row.decision_id].call,
             ]
@@ -274,7 +274,7 @@ def list_approvals(
                 row.approval_id,
                 row.decision_id,
                 row.state,
-                _time(row.expires_s),
+                time_text(row.expires_s),
                 row.decided_by,
                 about[row.approval_id].call,
                 about[row.approval_id].reason,
@@ -352,7 +352,9 @@ def _show(decision: "Decision", *, as_json: bool) -> None:
     output.write(f"{decision.verdict}\n")
     output.remark(output.visible(decision.reason))
     if decision.permit is not None:
-        output.remark(f"permit {decision.permit.token}, until {_time(decision.permit.expires_s)}")
+        output.remark(
+            f"permit {decision.permit.token}, until {time_text(decision.permit.expires_s)}"
+        )
     if decision.approval_id:
         output.remark(f"a person can approve it: amv approvals approve {decision.approval_id}")
 
@@ -370,11 +372,12 @@ def approval_json(row: "ApprovalRow") -> dict[str, object]:
         "id": row.approval_id,
         "decision_id": row.decision_id,
         "state": row.state,
-        "created_at": _time(row.created_s),
-        "expires_at": _time(row.expires_s),
+        "created_at": time_text(row.created_s),
+        "expires_at": time_text(row.expires_s),
         "decided_by": row.decided_by,
     }
 
 
-def _time(moment_s: float) -> str:
+def time_text(moment_s: float) -> str:
+    """Return a moment, in unix seconds, as text."""
     return datetime.fromtimestamp(moment_s, UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""Commands by which the gate learns of its own record: calibrate, certify, label."""
+"""Commands by which the gate learns of its own record: calibrate, certify, certificate, label."""
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from amv.cli import options, output
-from amv.cli.guarding import DecisionId, Policy, opened
+from amv.cli.guarding import DecisionId, Policy, opened, time_text
 from amv.cli.session import Session, check_database, session_of
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from amv.guard.certificate import Certificate, Instance
     from amv.guard.labels import Log, Told
     from amv.guard.learning import Learned
+    from amv.guard.standing import Standing
     from amv.guard.survival import Aged
 
 T = TypeVar("T")
@@ -86,7 +87,7 @@ def calibrate(
             log = gate.log(namespace=within)
             again = retold(gate.memory, gate.policy, namespace=within)
             known = gate.decided()
-        through = log.labels[-1].number if log.labels else 0
+        through = log.through
     found = learn(log.labels, log.answers, LogisticPrior(), retold=again, through=through)
     _write_files(out, plot, html, found, log.labels)
     if as_json:
@@ -266,48 +267,133 @@ def certify(
         float, typer.Option(metavar="0..1", help="The chance that the certificate is wrong.")
     ] = 0.1,
     namespace: Within = None,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Have the gate screen by it from now on.")
+    ] = False,
+    by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who adopts it.")] = "",
     as_json: options.AsJson = False,
 ) -> None:
     """Certify how often an action that goes ahead rests on something wrong."""
     import msgspec
 
-    from amv.guard import certificate
+    from amv.guard.certificate import certificate_of
 
-    said: dict[str, Any] = {}
     if instances is not None:
         if namespace is not None:
             options.refuse("--namespace", "a file of instances has no namespaces")
-        read = read_instances(instances)
+        if adopt:
+            options.refuse("--adopt", "what holds for a file says nothing of this database")
+        read, said = read_instances(instances), dict[str, Any]()
+        found = certificate_of(read, epsilon=epsilon, delta=delta)
     else:
         within = options.namespace_or_all(namespace) or ()
+        if adopt and within:
+            options.refuse("--adopt", "a certificate that is adopted is one of all namespaces")
         with opened(session_of(context), None, needs_policy=False) as gate:
             log = gate.log(namespace=within)
-        read = [drawn.instance for drawn in log.drawn]
+            read, told, ground = log.sample()
+            found = certificate_of(read, epsilon=epsilon, delta=delta)
+            if adopt and found.threshold is not None:
+                gate.adopt(found, ground, by=by)
         said = {
             "decisions": log.decisions,
             "incomplete": log.incomplete,
-            "told": sum(drawn.is_told for drawn in log.drawn),
+            "others": len(log.drawn) - len(read),
+            "told": told,
+            "adopted": adopt and found.threshold is not None,
         }
     said["weight"] = sum(one.weight for one in read)
-    is_weighted = any(one.weight != read[0].weight for one in read)
-    certifying = certificate.certify_weighted if is_weighted else certificate.certify
-    found = certifying(read, epsilon=epsilon, delta=delta)
     if as_json:
         output.write_json({**msgspec.to_builtins(found), "coverage": found.coverage, **said})
     else:
         if instances is None:
             output.remark(_drawn(said, len(read)))
         output.write(in_words(found) + "\n")
+        if said.get("adopted"):
+            output.remark("the gate screens by it from now on; see amv guard certificate")
     if found.threshold is None:
         raise typer.Exit(1)
 
 
 def _drawn(said: dict[str, Any], count: int) -> str:
+    others = said["others"]
     return (
         f"{count:,} of {said['decisions']:,} decisions were drawn for an audit and have every "
         f"answer ({said['incomplete']:,} more lack one); by their weights they stand for "
         f"{said['weight']:,.0f}\nof {said['told']:,} somebody told the truth; of the others the "
         "checks are taken for it"
+        + (f"\n{others:,} under another policy or calibration are left out" if others else "")
+    )
+
+
+def certificate(
+    context: typer.Context,
+    drop: Annotated[
+        bool, typer.Option("--drop", help="Go back to the policy's own screen.")
+    ] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show the certificate that the gate screens by, and what became known since."""
+    with opened(session_of(context), None, needs_policy=False) as gate:
+        if drop:
+            gate.drop_certificate()
+        standing, ground = gate.certificate(), gate.last_ground()
+    state = "none" if standing is None else standing.screen(ground).state
+    if as_json:
+        output.write_json({"state": state} | ({} if standing is None else standing_json(standing)))
+    elif standing is None:
+        output.remark("no certificate is adopted: the policy's own screen holds")
+    else:
+        output.write(_standing_in_words(standing, state) + "\n")
+
+
+def standing_json(standing: "Standing") -> dict[str, object]:
+    """Return a certificate and what became of it, as JSON."""
+    from amv.guard.certificate import ALPHA
+
+    found = standing.certificate
+    return {
+        "id": standing.id,
+        "since": time_text(standing.since_s),
+        "by": standing.by,
+        "epsilon": found.epsilon,
+        "delta": found.delta,
+        "threshold": found.threshold,
+        "executed": standing.executed,
+        "harmed": standing.harmed,
+        "evidence": standing.evidence,
+        "withdrawn_from": 1.0 / ALPHA,
+        "withdrawn_at": time_text(standing.ended_s) if standing.ended else None,
+    }
+
+
+_STATES = {
+    "in_force": "In force.",
+    "stale": (
+        "Stale: decisions are made under another policy or calibration by now, and it only makes "
+        "the policy's screen stricter.\nCertify anew (amv guard certify --adopt), or drop it "
+        "(--drop)."
+    ),
+    "withdrawn": (
+        "Withdrawn: more harm became known than it allows. Nothing goes ahead that is more likely "
+        "wrong than {strictest:g}.\nFind out why, certify anew (amv guard certify --adopt), or go "
+        "back to the policy's own screen (--drop)."
+    ),
+}
+
+
+def _standing_in_words(standing: "Standing", state: str) -> str:
+    from amv.guard.certificate import ALPHA
+    from amv.guard.standing import STRICTEST
+
+    by = f" by {output.visible(standing.by)}" if standing.by else ""
+    return (
+        f"{_STATES[state].format(strictest=STRICTEST)}\n"
+        f"Adopted at {time_text(standing.since_s)}{by}; with harm_max "
+        f"{standing.certificate.threshold:g}, at most {100 * standing.certificate.epsilon:.3g} in "
+        "100 actions that go ahead do harm.\n"
+        f"Of {standing.executed:,} that went ahead the truth is known since, {standing.harmed:,} "
+        f"did harm; the alarm is at {standing.evidence:.4g} of {1.0 / ALPHA:g}."
     )
 
 

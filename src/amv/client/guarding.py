@@ -14,7 +14,7 @@ decision counts, and a permit is good once.
 """
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -94,6 +94,20 @@ class GuardClient:
         path = _decision_path(decision_id, "/settle")
         self._sender.send("POST", path, wire.LedgerOut, body={"outcome": outcome})
 
+    def label(
+        self, decision_id: str, violated: Mapping[str, bool], *, weight: float = 1.0, by: str = ""
+    ) -> None:
+        """Note what was true of a decision's premises; see `Guard.label`.  Needs an admin's key."""
+        if not isinstance(violated, Mapping):
+            raise InvalidInput(f"need what was true, by premise, got {shown(violated)}")
+        path = _decision_path(decision_id, "/label")
+        body = {"violated": dict(violated), "weight": weight, "by": by}
+        self._sender.send("POST", path, wire.LabelOut, body=body)
+
+    def certificate(self) -> wire.CertificateOut:
+        """Return what decisions are screened by, and what became known since."""
+        return self._sender.send("GET", "/v1/guard/certificate", wire.CertificateOut)
+
     def decision(self, decision_id: str) -> Decision:
         """Return a decision as it stands, without its permit; raises ItemNotFound."""
         return _decision(self._sender.send("GET", _decision_path(decision_id), wire.DecisionOut))
@@ -115,9 +129,15 @@ class GuardClient:
         found = self._sender.send("GET", "/v1/guard/decisions", wire.DecisionsOut, query=query)
         return [_decision(one) for one in found.decisions]
 
-    def approvals(self, state: str | None = None) -> builtins.list[ApprovalRow]:
-        """Return requests to a person, oldest first; of one state, if it is named."""
-        query = {} if state is None else {"state": state}
+    def approvals(
+        self, state: str | None = None, *, after: str | None = None, limit: int = 100
+    ) -> builtins.list[ApprovalRow]:
+        """Return requests to a person, oldest first, made after the one with the id *after*.
+
+        Only those of a state, if it is named.
+        """
+        asked = {"limit": str(limit), "cursor": after, "state": state}
+        query = {name: value for name, value in asked.items() if value is not None}
         found = self._sender.send("GET", "/v1/approvals", wire.ApprovalsOut, query=query)
         return [_approval(one) for one in found.approvals]
 

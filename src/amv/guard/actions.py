@@ -17,6 +17,7 @@ from amv.checks import shown
 from amv.errors import InvalidInput
 
 TOOL_CHARS_MAX = 256
+WHO_CHARS_MAX = 256
 ARGUMENTS_BYTES_MAX = 1 << 20
 
 
@@ -45,6 +46,7 @@ class Action:
         for what, text in (("session", self.session), ("principal", self.principal)):
             if not isinstance(text, str):
                 raise InvalidInput(f"{what} must be a string, got {shown(text)}")
+            canonical(text, what)
         if len(_as_json(self.arguments)) > ARGUMENTS_BYTES_MAX:
             raise InvalidInput(f"the arguments take more than {ARGUMENTS_BYTES_MAX} bytes as JSON")
 
@@ -77,6 +79,38 @@ def canonical(value: object, what: str) -> bytes:
     except (rfc8785.CanonicalizationError, RecursionError, UnicodeEncodeError) as error:
         raise InvalidInput(f"{what} must be JSON: {error}") from error
     return found
+
+
+def check_action(action: object) -> Action:
+    """Return *action*, or raise InvalidInput if it is none."""
+    if isinstance(action, Action):
+        return action
+    raise InvalidInput(f"need an amv.Action, got {shown(action)}")
+
+
+def check_named(name: object, what: str) -> str:
+    """Return *name*, or raise InvalidInput unless it is a text that can be written down."""
+    if not isinstance(name, str):
+        raise InvalidInput(f"{what} is a text, got {shown(name)}")
+    canonical(name, what)
+    return name
+
+
+def check_count(count: object, what: str) -> int:
+    """Return *count*, or raise InvalidInput unless it is a whole number from 0 on."""
+    if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 1 << 63:
+        return count
+    raise InvalidInput(f"{what} must be a whole number from 0 on, got {shown(count)}")
+
+
+def check_who(by: object, *, is_needed: bool = False) -> None:
+    """Raise InvalidInput unless *by* names who says something, in at most 256 characters."""
+    if isinstance(by, str) and len(by) <= WHO_CHARS_MAX and (by.strip() or not is_needed):
+        canonical(by, "the name of who says so")
+        return
+    raise InvalidInput(
+        f"need the name of who says so, of at most {WHO_CHARS_MAX} characters, got {shown(by)}"
+    )
 
 
 def equal(one: object, other: object) -> bool:

@@ -6,7 +6,9 @@ takes the place of the screen, not of the world: all that can be checked is
 checked once more, and what is refuted by then is not executed.
 """
 
-from amv.errors import Conflict, ItemNotFound
+from amv.checks import shown
+from amv.errors import Conflict, InvalidInput, ItemNotFound
+from amv.guard.actions import check_count, check_named, check_who
 from amv.guard.ports import ApprovalRow, GuardReader, GuardStore, GuardWriter
 
 PENDING, APPROVED, REJECTED, USED = STATES = ("pending", "approved", "rejected", "used")
@@ -19,14 +21,27 @@ class Approvals:
         self._store = store
 
     def list(
-        self, state: str | None = None, *, namespace: tuple[str, ...] = ()
+        self,
+        state: str | None = None,
+        *,
+        namespace: tuple[str, ...] = (),
+        after: str | None = None,
+        limit: int | None = None,
     ) -> list[ApprovalRow]:
         """Return requests, oldest first; of one state, if it is named.
 
-        Only those for actions whose namespace begins with *namespace*.
+        Only those for actions whose namespace begins with *namespace*, those after
+        the one with the id *after*, and so many.  Raises ItemNotFound for an
+        unknown one, InvalidInput for a state that is none.
         """
+        if limit is not None:
+            check_count(limit, "limit")
+        if state is not None and state not in STATES:
+            raise InvalidInput(f"state must be one of {', '.join(STATES)}, got {shown(state)}")
         with self._store.read() as reader:
-            return reader.approvals(state, namespace=namespace)
+            last = None if after is None else found(reader, after)
+            place = None if last is None else (last.created_s, last.approval_id)
+            return reader.approvals(state, namespace=namespace, after=place, limit=limit)
 
     def get(self, approval_id: str) -> ApprovalRow:
         """Return a request; raises ItemNotFound."""
@@ -41,6 +56,7 @@ class Approvals:
 
     def decide(self, approval_id: str, *, approve: bool, by: str, now_s: float) -> ApprovalRow:
         """Approve or reject a request; raises ItemNotFound, Conflict if it is decided or over."""
+        check_who(by, is_needed=True)
 
         def work(tx: GuardWriter) -> ApprovalRow:
             row = found(tx, approval_id)
@@ -57,6 +73,7 @@ class Approvals:
 
 def found(reader: GuardReader, approval_id: str) -> ApprovalRow:
     """Return a request; raises ItemNotFound."""
+    check_named(approval_id, "the id of a request")
     row = reader.approval(approval_id)
     if row is None:
         raise ItemNotFound(f"no request for approval {approval_id!r}")

@@ -282,6 +282,7 @@ def case_of(
         repair=prices.repair,
         risk_max=None if risk_max == float("inf") else risk_max,
         harm_max=prices.harm_max,
+        harm_own=rule.harm_max,
         check_weight=prices.check_weight,
         planner=planner,
     )

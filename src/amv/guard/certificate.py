@@ -33,6 +33,9 @@ from amv.guard.plan import Verdict
 THRESHOLDS = tuple(float(x) for x in np.round(np.geomspace(0.001, 0.5, 40), 6))
 """The thresholds tried, strictest first."""
 
+ALPHA = 0.001
+"""How often, per execution, the alarm is raised at most though the certificate holds."""
+
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """One action whose truth is known, with what each of its checks would have found."""
@@ -117,13 +120,16 @@ def betting_tail(harms: Sequence[float], epsilon: float) -> float:
 
 def is_executed(instance: Instance, threshold: float) -> bool:
     """Return whether an instance goes ahead under a threshold, with its own checks' answers."""
-    case = msgspec.structs.replace(instance.case, harm_max=threshold)
+    own = instance.case.harm_own
+    least = threshold if own is None else min(own, threshold)
+    case = msgspec.structs.replace(instance.case, harm_max=least)
     evidence: list[Evidence] = []
     while True:
         judged = judge(case, evidence)
         if judged.check is None:
             return judged.verdict == Verdict.PROCEED
-        evidence.append(instance.answers[judged.check])
+        # The plan itself asks for it here.
+        evidence.append(msgspec.structs.replace(instance.answers[judged.check], is_audit=False))
 
 
 def trials(instances: Sequence[Instance], thresholds: Sequence[float] = THRESHOLDS) -> list[Trial]:
@@ -217,6 +223,13 @@ def certify_weighted(
     return _certificate(best, epsilon, delta, len(instances), why)
 
 
+def certificate_of(instances: Sequence[Instance], *, epsilon: float, delta: float) -> Certificate:
+    """Return what can be certified from instances of any weights."""
+    is_weighted = any(one.weight != instances[0].weight for one in instances)
+    certifying = certify_weighted if is_weighted else certify
+    return certifying(instances, epsilon=epsilon, delta=delta)
+
+
 def check_bounds(epsilon: float, delta: float) -> None:
     """Raise InvalidInput unless a bound and a confidence can be what they are."""
     for what, value in (("epsilon", epsilon), ("delta", delta)):
@@ -229,15 +242,17 @@ class DriftAlarm:
     """Watches executions for more harm than certified; a restarting e-detector.
 
     Under the certificate the alarm is raised once in 1 / *alpha* executions at
-    most, on average.
+    most, on average.  *evidence* is what an alarm of before had come to.
     """
 
-    def __init__(self, epsilon: float, alpha: float = 0.001, stake: float = 0.5) -> None:
+    def __init__(
+        self, epsilon: float, alpha: float = ALPHA, stake: float = 0.5, *, evidence: float = 0.0
+    ) -> None:
         check_bounds(epsilon, alpha)
         self._epsilon, self._limit = epsilon, 1.0 / alpha
         # Never so much that one execution without harm could lose all.
         self._stake = stake * min(1.0, 1.0 / epsilon)
-        self.evidence = 0.0
+        self.evidence = evidence
 
     def note(self, is_harmful: bool) -> bool:
         """Take one settled execution; return whether the certificate is withdrawn."""

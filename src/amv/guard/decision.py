@@ -1,7 +1,7 @@
 """Decisions: what the gate answers, and what it keeps to answer the same again."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -71,7 +71,8 @@ class Decision:
     is there if it is PROCEED, *values* holds what verifiers read, by premise,
     *checks* which were made and how each ended.  *suggestions* are claims that
     arguments nobody checks may have come from; they weigh nothing.  *arguments*
-    are the action's, until they are forgotten.
+    are the action's, until they are forgotten.  *certificate* says what the
+    certificate is to it: "in_force", "stale", "withdrawn", or nothing without one.
     """
 
     id: str
@@ -95,6 +96,7 @@ class Decision:
     checks: tuple[CheckView, ...] = ()
     suggestions: tuple[Suggestion, ...] = ()
     arguments: dict[str, Any] = field(default_factory=dict)
+    certificate: str = ""
 
     @property
     def call(self) -> str:
@@ -108,26 +110,53 @@ class Decision:
         return f"{self.verdict} {self.tool}: {self.reason}"
 
 
+class Ground(NamedTuple):
+    """What decisions are made on: the digests of the policy's rules and of the calibration."""
+
+    rules: str
+    calibration: str
+
+
+class Screen(msgspec.Struct, frozen=True, kw_only=True):
+    """The certificate by which a decision is screened; see `amv.guard.standing`.
+
+    It certifies that with the screen *harm_max* at most *epsilon* of the actions
+    that go ahead do harm.
+    """
+
+    id: str
+    state: Literal["in_force", "stale", "withdrawn"]
+    harm_max: float
+    epsilon: float
+
+
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
     """The first record of a decision: the case, and hashes of what it is about.
 
     *audit* is the probability with which it was drawn to be audited, *is_audited*
-    whether it was.
+    whether it was.  *screen* is there if a certificate was.
     """
 
     at_s: float
     tool: str
     digest: str
     policy: str
+    rules: str = ""
     calibration: str
     mode: str
     code: str
     audit: float = 0.0
     is_audited: bool = False
+    screen: Screen | None = None
     case: Case | None
     judgement: Judgement | None
     premises: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
+
+    @property
+    def ground(self) -> Ground:
+        """What the decision is made on."""
+        return Ground(self.rules, self.calibration)
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):

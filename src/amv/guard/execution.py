@@ -6,11 +6,14 @@ from typing import TypeVar
 
 from amv.checks import check_flag, shown
 from amv.errors import InvalidInput, ItemNotFound
-from amv.guard import ledger, record
-from amv.guard.actions import Action
+from amv.guard import ledger, record, standing
+from amv.guard.actions import Action, check_action, check_named
 from amv.guard.decision import Ended
 from amv.guard.ports import Claims, GuardStore, GuardWriter, LedgerRow, State
 from amv.guard.state import Deciding, is_told, items_of, loaded
+
+SECONDS_MAX = 1e12
+"""More is no time that anything could have been begun at."""
 
 R = TypeVar("R", bound=Callable[..., bool | None])
 
@@ -27,13 +30,15 @@ class Executions:
     def redeem(self, token: str, action: Action) -> str:
         """Reserve the one execution that a permit grants; return its idempotency key.
 
-        Raises PermitRefused for a permit that is unknown, used, expired, or of
-        another action.
+        Raises PermitRefused for a permit that is unknown, used, expired, of another
+        action, or rests on a certificate that was withdrawn.
         """
-        digest, hashed, now_s = action.digest(), ledger.hashed(token), self._clock()
+        digest, now_s = check_action(action).digest(), self._clock()
+        hashed = ledger.hashed(token)
 
         def work(tx: GuardWriter) -> str:
             row = ledger.reserve(tx, hashed, digest, now_s)
+            standing.check_redeemed(tx, row)
             record.append(tx, row.decision_id, "moved", Ended(at_s=now_s, what=row.state))
             return row.key
 
@@ -47,7 +52,7 @@ class Executions:
         """Note what became of a call: SUCCEEDED, FAILED, or UNKNOWN where nobody can tell."""
         if state not in ledger.SETTLED:
             raise InvalidInput(
-                f"a call is settled as one of {', '.join(ledger.SETTLED)}, got {state!r}"
+                f"a call is settled as one of {', '.join(ledger.SETTLED)}, got {shown(state)}"
             )
         decision_id = self._move(key, State(state))
         if state != State.SUCCEEDED:
@@ -59,6 +64,7 @@ class Executions:
             self._claims.used(words.namespace, used)
 
     def _move(self, key: str, state: State) -> str:
+        check_named(key, "an idempotency key")
         now_s = self._clock()
 
         def work(tx: GuardWriter) -> str:
@@ -90,6 +96,8 @@ class Executions:
         Then asks the `reconciler` of each tool what became of its UNKNOWN calls,
         and settles those of which it knows.  Returns the keys that were marked.
         """
+        if not isinstance(older_than_s, int | float) or not abs(older_than_s) < SECONDS_MAX:
+            raise InvalidInput(f"need a number of seconds, got {shown(older_than_s)}")
         before_s = self._clock() - older_than_s
         with self._store.read() as reader:
             left = [

@@ -5,6 +5,7 @@ import math
 from amv.checks import shown
 from amv.errors import AmvError, InvalidInput, ItemNotFound
 from amv.guard import record
+from amv.guard.actions import check_count, check_named
 from amv.guard.decision import Decision, Ended, Observed, Opened
 from amv.guard.judge import Case, Evidence, judge
 from amv.guard.plan import Verdict
@@ -46,7 +47,8 @@ class History:
         if verdict is not None and verdict not in VERDICTS:
             known = ", ".join(VERDICTS)
             raise InvalidInput(f"verdict must be one of {known}, got {shown(verdict)}")
-        limit, found = min(limit, LISTED_MAX), list[tuple[int, Decision]]()
+        check_count(after, "the number of a record")
+        limit, found = min(check_count(limit, "limit"), LISTED_MAX), list[tuple[int, Decision]]()
         is_any = session is None and verdict is None
         with self._store.read() as reader:
             # What is asked of a decision besides its namespace is known once it is loaded.
@@ -74,8 +76,9 @@ class History:
 
     def number_of(self, decision_id: str) -> int:
         """Return the number of the record that opened a decision; raises ItemNotFound."""
+        check_named(decision_id, "the id of a decision")
         with self._store.read() as reader:
-            rows = reader.records(decision_id=decision_id, limit=1)
+            rows = reader.records(decision_id=decision_id, kind="opened", limit=1)
         if not rows:
             raise ItemNotFound(f"no decision {decision_id!r}")
         return rows[0].number

@@ -87,7 +87,11 @@ class CaseCause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a decision rests on; see the module."""
+    """All that a decision rests on; see the module.
+
+    *harm_own* is the screen that the action's own rule sets, if it does: no
+    certificate makes it looser.
+    """
 
     premises: tuple[CasePremise, ...]
     checks: tuple[CaseCheck, ...]
@@ -96,6 +100,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     repair: float | None = None
     risk_max: float | None = None
     harm_max: float
+    harm_own: float | None = None
     check_weight: float = 1.0
     planner: str = "default"
 
@@ -111,11 +116,20 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check found of each of its premises, in their order."""
+    """What a check found of each of its premises, in their order.
+
+    *is_audit*: nothing but an audit had asked for it.
+    """
 
     check: str
     outcomes: tuple[Outcome, ...]
     has_value: bool = False
+    is_audit: bool = False
+
+    @property
+    def is_vain(self) -> bool:
+        """Whether it tells nothing of anything."""
+        return set(self.outcomes) == {NOTHING}
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +138,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     *before* and *after* are the probabilities of each premise to be violated,
     *voi* the value of information of each check that is left, *proceed* R,
     *harm* H.  *unresolved* names the premises that were worth a check which told
-    nothing: no action goes ahead on those.
+    nothing, *refuted* those that an audit refutes: no action goes ahead on either.
     """
 
     verdict: str
@@ -138,6 +152,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     voi: tuple[tuple[str, float], ...]
     planner: str
     unresolved: tuple[str, ...] = ()
+    refuted: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=128)
@@ -195,13 +210,17 @@ def likelihood_of(check: CaseCheck, evidence: Evidence, count: int) -> Vector:
 
 
 class _Heard(NamedTuple):
-    """What evidence leaves: a belief, checks that are not asked again, premises nobody settled."""
+    """What evidence leaves: a belief, checks that are not asked again, premises nobody settled.
+
+    *refuted* are premises that an audit refutes.
+    """
 
     belief: Vector
     asked: set[str]
     closed: set[str]
     can_repair: bool
     unresolved: tuple[int, ...]
+    refuted: tuple[int, ...]
 
 
 def _heard(case: Case, evidence: Sequence[Evidence], belief: Vector) -> _Heard:
@@ -213,6 +232,7 @@ def _heard(case: Case, evidence: Sequence[Evidence], belief: Vector) -> _Heard:
     unsettled: set[int] = set()
     settled: set[int] = set()
     contradicted: set[int] = set()
+    refuted: set[int] = set()
     for found in evidence:
         check = by_name.get(found.check)
         if check is None:
@@ -222,7 +242,11 @@ def _heard(case: Case, evidence: Sequence[Evidence], belief: Vector) -> _Heard:
         asked.add(found.check)
         likelihood = likelihood_of(check, found, len(case.premises))
         told = {p for p, o in zip(check.premises, found.outcomes, strict=True) if o != NOTHING}
-        unsettled |= set(check.premises) - told
+        if found.is_audit:
+            outcomes = zip(check.premises, found.outcomes, strict=True)
+            refuted |= {premise for premise, outcome in outcomes if outcome == "refuted"}
+        else:
+            unsettled |= set(check.premises) - told
         if not belief @ likelihood > 0.0:
             # Sources that never err contradict each other, so one of them does; neither counts.
             contradicted |= told
@@ -233,18 +257,22 @@ def _heard(case: Case, evidence: Sequence[Evidence], belief: Vector) -> _Heard:
             belief = updated(belief, likelihood)
             can_repair = can_repair or (found.has_value and "refuted" in found.outcomes)
     unresolved = tuple(sorted((unsettled - settled) | contradicted))
-    return _Heard(belief, asked, closed, can_repair, unresolved)
+    return _Heard(belief, asked, closed, can_repair, unresolved, tuple(sorted(refuted)))
 
 
 def judge(case: Case, evidence: Sequence[Evidence]) -> Judgement:
     """Return what to do after *evidence*, in the order in which it came.
 
     An action never goes ahead on a premise of which a check told nothing, unless
-    another one settled it.  Raises InvalidInput on evidence of a check that the
+    another one settled it.  An audit asks for what was not worth a check: where
+    that told nothing the plan stands, and what it refutes never goes ahead, however
+    little that check weighs.  Raises InvalidInput on evidence of a check that the
     case does not have, or of one whose group was closed by an earlier answer.
     """
     prior = prior_of(case)
     heard = _heard(case, evidence, prior)
+    if evidence and evidence[-1].is_audit and evidence[-1].is_vain:
+        return judge(case, evidence[:-1])
     left = tuple(
         c for c in case.checks if c.name not in heard.asked and c.group not in heard.closed
     )
@@ -258,11 +286,17 @@ def judge(case: Case, evidence: Sequence[Evidence]) -> Judgement:
         ages_h=tuple(premise.age_h for premise in case.premises),
     )
     plan = PLANNERS[case.planner](problem)
-    if heard.unresolved and plan.verdict is Verdict.PROCEED:
+    if (heard.unresolved or heard.refuted) and plan.verdict is Verdict.PROCEED:
         plan = _ended_without_executing(problem, plan)
-    judged = _judgement(problem, prior, left, plan)
-    names = tuple(case.premises[premise].name for premise in heard.unresolved)
-    return msgspec.structs.replace(judged, unresolved=names)
+    return msgspec.structs.replace(
+        _judgement(problem, prior, left, plan),
+        unresolved=_names(case, heard.unresolved),
+        refuted=_names(case, heard.refuted),
+    )
+
+
+def _names(case: Case, premises: Sequence[int]) -> tuple[str, ...]:
+    return tuple(case.premises[premise].name for premise in premises)
 
 
 def _ended_without_executing(problem: Problem, plan: Plan) -> Plan:

@@ -15,19 +15,19 @@ count once, whether it was doubtful or not.  Without an audit there is nothing
 to weigh with, and what is learned holds for claims that are checked.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from amv.checks import shown
 from amv.errors import InvalidInput
-from amv.guard import record
 from amv.guard.certificate import Instance
-from amv.guard.decision import Labelled
+from amv.guard.decision import Ground
 from amv.guard.history import opened_in
 from amv.guard.judge import NOTHING, Case, Evidence
-from amv.guard.ports import GuardStore, GuardWriter
+from amv.guard.plan import Verdict
+from amv.guard.ports import GuardStore
 from amv.guard.prior import Features, LogisticPrior
 from amv.guard.reliability import Answer
 from amv.guard.state import Deciding, loaded
@@ -79,7 +79,7 @@ def read_label(line: bytes | str) -> Told:
         is_contradicted=one.is_contradicted,
     )
     said = LogisticPrior()(features)
-    return Told(0, features, one.kind, said, one.is_violated, _weight(one.weight), "told")
+    return Told(0, features, one.kind, said, one.is_violated, check_weight(one.weight), "told")
 
 
 class Drawn(NamedTuple):
@@ -87,13 +87,23 @@ class Drawn(NamedTuple):
 
     instance: Instance
     is_told: bool
+    ground: Ground
+
+
+class Sample(NamedTuple):
+    """The actions that a certificate is made from: those that were decided on one ground."""
+
+    instances: list[Instance]
+    told: int
+    ground: Ground
 
 
 class Log(NamedTuple):
     """What a log of decisions holds for learning.
 
     *incomplete* counts those drawn for an audit of which an answer or the truth
-    is missing.
+    is missing, *through* is the last record that anything was learned of, and
+    *ground* what the last decision was made on.
     """
 
     decisions: int
@@ -101,6 +111,13 @@ class Log(NamedTuple):
     answers: list[Answer]
     drawn: list[Drawn]
     incomplete: int
+    through: int = 0
+    ground: Ground = Ground("", "")
+
+    def sample(self) -> Sample:
+        """Return what can be certified: a certificate holds for what it was made under."""
+        own = [one for one in self.drawn if one.ground == self.ground]
+        return Sample([one.instance for one in own], sum(one.is_told for one in own), self.ground)
 
 
 class _Shown(NamedTuple):
@@ -111,62 +128,32 @@ class _Shown(NamedTuple):
 
 
 class Labels:
-    """The learning half of the gate: it takes the truth, and tells what was so."""
+    """What the log holds for learning."""
 
     _store: GuardStore
     _clock: Callable[[], float]
-
-    def label(
-        self,
-        decision_id: str,
-        violated: Mapping[str, bool],
-        *,
-        weight: float = 1.0,
-        by: str = "",
-    ) -> None:
-        """Note what was true of the premises of a decision: whether each was violated.
-
-        *weight* is one over the probability with which this decision was chosen
-        to be looked into.  What is said later of a premise holds.  Raises
-        ItemNotFound, InvalidInput for a premise that the decision does not have.
-        """
-        if not isinstance(violated, Mapping) or not violated:
-            raise InvalidInput(f"need what was true, by premise, got {shown(violated)}")
-        for name, value in violated.items():
-            if not isinstance(value, bool):
-                raise InvalidInput(f"{name!r} was violated or not: need a bool, got {shown(value)}")
-        weight = _weight(weight)
-        if not isinstance(by, str):
-            raise InvalidInput(f"need the name of who says so, got {shown(by)}")
-
-        def work(tx: GuardWriter) -> None:
-            known = loaded(tx, decision_id).opened.premises
-            for name in violated:
-                if name not in known:
-                    there = ", ".join(known) or "none"
-                    raise InvalidInput(
-                        f"decision {decision_id!r} has no premise {shown(name)}; there is {there}"
-                    )
-            body = Labelled(at_s=self._clock(), violated=dict(violated), weight=weight, by=by)
-            record.append(tx, decision_id, "labelled", body)
-
-        self._store.write(work)
 
     def log(self, *, namespace: tuple[str, ...] = (), after: int = 0) -> Log:
         """Return what the decisions after record *after* hold for learning.
 
         Only those whose namespace begins with *namespace*.
         """
-        found, count, incomplete = Log(0, [], [], [], 0), 0, 0
+        found, count, incomplete, through = Log(0, [], [], [], 0), 0, 0, after
+        ground = found.ground
         for number, state in self._judged(namespace, after):
             count += 1
-            found.labels.extend(labels_of(number, state))
-            found.answers.extend(answers_of(state))
+            ground = state.opened.ground
+            labels, answers = labels_of(number, state), answers_of(state)
+            through = number if labels or answers else through
+            found.labels.extend(labels)
+            found.answers.extend(answers)
             if _is_drawn(state):
                 drawn = drawn_of(state)
                 incomplete += drawn is None
                 found.drawn.extend([] if drawn is None else [drawn])
-        return found._replace(decisions=count, incomplete=incomplete)
+        return found._replace(
+            decisions=count, incomplete=incomplete, through=through, ground=ground
+        )
 
     def labels(self, *, namespace: tuple[str, ...] = (), after: int = 0) -> list[Told]:
         """Return what became known of the claims that decisions rested on."""
@@ -211,12 +198,21 @@ def labels_of(number: int, state: Deciding) -> list[Told]:
 
 
 def answers_of(state: Deciding) -> list[Answer]:
-    """Return what checks said of premises whose truth was told."""
+    """Return what checks said of premises whose truth was told.
+
+    An answer that is there only because of an audit stands for as many as a label is.
+    """
     told, checks = _told(state), {check.name: check for check in state.case.checks}
     names = [premise.name for premise in state.case.premises]
+    drawn = 1.0 / state.opened.audit if state.opened.is_audited else 1.0
     return [
-        Answer(evidence.check, outcome == "refuted", truth.is_violated, truth.weight)
-        for evidence in state.evidence
+        Answer(
+            evidence.check,
+            outcome == "refuted",
+            truth.is_violated,
+            truth.weight * (drawn if is_audit else 1.0),
+        )
+        for evidence, is_audit in _evidence(state)
         for place, outcome in zip(checks[evidence.check].premises, evidence.outcomes, strict=True)
         if outcome != NOTHING and (truth := told.get(names[place])) is not None
     ]
@@ -256,28 +252,65 @@ def drawn_of(state: Deciding) -> Drawn | None:
             weight=weight,
         ),
         is_told=any(name in told for name in names),
+        ground=state.opened.ground,
     )
 
 
 def _is_drawn(state: Deciding) -> bool:
-    """Return whether a decision is a fair sample, with all that its checks would have said."""
-    return state.opened.is_audited or not state.case.checks
+    """Return whether a decision is a fair sample, with all that its checks would have said.
+
+    One that rests on nothing critical can't harm, and would only make others look better.
+    """
+    is_fair = state.opened.is_audited or not state.case.checks
+    return is_fair and bool(state.case.premises)
+
+
+def harm_of(state: Deciding) -> bool | None:
+    """Return whether an action that its plan let go ahead rested on something violated.
+
+    None if the plan let it not, or that is not known.  It is if a critical premise
+    was violated, and is not once all of them are known to have held: because that
+    was told, or an audit's checks are taken for it.
+    """
+    if state.opened.case is None or not _went_ahead(state):
+        return None
+    names = [premise.name for premise in state.case.premises]
+    so: dict[str, bool] = {}
+    if state.opened.is_audited and state.check() is None:
+        so = {names[place]: one.is_violated for place, one in _checked(state).items()}
+    so |= {name: one.is_violated for name, one in _told(state).items() if name in names}
+    if any(so.values()):
+        return True
+    return False if names and so.keys() >= set(names) else None
+
+
+def _went_ahead(state: Deciding) -> bool:
+    """Return whether the plan by itself, without audit or approval, ended in PROCEED."""
+    plans = (state.opened.judgement, *(observed.judgement for observed in state.observed))
+    ended = next((plan for plan in plans if plan is not None and plan.check is None), None)
+    return ended is not None and ended.verdict == Verdict.PROCEED
 
 
 def _checked(state: Deciding) -> dict[int, _Shown]:
     """Return, by premise, what the first check that told anything found."""
     checks = {check.name: check for check in state.case.checks}
     found: dict[int, _Shown] = {}
+    for evidence, is_audit in _evidence(state):
+        about = checks[evidence.check].premises
+        for place, outcome in zip(about, evidence.outcomes, strict=True):
+            if outcome != NOTHING:
+                found.setdefault(place, _Shown(outcome == "refuted", is_audit))
+    return found
+
+
+def _evidence(state: Deciding) -> Iterator[tuple[Evidence, bool]]:
+    """Return what checks found, each with whether the plan by itself would not have asked."""
     planned, is_audit = state.opened.judgement, False
     for observed in state.observed:
         # What follows an audit's check would not have been asked without it.
         is_audit = is_audit or planned is None or planned.check != observed.evidence.check
-        about = checks[observed.evidence.check].premises
-        for place, outcome in zip(about, observed.evidence.outcomes, strict=True):
-            if outcome != NOTHING:
-                found.setdefault(place, _Shown(outcome == "refuted", is_audit))
+        yield observed.evidence, is_audit
         planned = observed.judgement
-    return found
 
 
 class _Truth(NamedTuple):
@@ -298,7 +331,8 @@ def _is_checkable(case: Case, place: int) -> bool:
     return any(place in check.premises for check in case.checks)
 
 
-def _weight(weight: Any) -> float:
+def check_weight(weight: Any) -> float:
+    """Return what a label counts for; raises InvalidInput if it can't."""
     is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
     if is_number and 1.0 <= weight <= LABEL_WEIGHT_MAX:
         return float(weight)

@@ -3,7 +3,7 @@
 First how fast claims change, if saying so by kind is better on data left out
 than the published ramp; then a map on top of that, if one is; and how reliable
 checks have proved.  All of it at once, of the whole log (`learn`), or one
-settled decision after another (`Online`), which needs no library.
+settled decision after another (`Online`, `reliability`), which needs no library.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,11 +60,7 @@ def learn(
     calibration = Calibration(
         survival=survival,
         steps=(fitted.calibrator,) if fitted.calibrator.numbers else (),
-        verifiers={
-            name: found
-            for name, found in reliability.learned(answers).items()
-            if (found.sensitivity, found.specificity) != (None, None)
-        },
+        verifiers=reliability.learned(answers),
         through=through,
     )
     return Learned(calibration, ages, fitted, labels)
@@ -147,15 +143,20 @@ class Learning(Labels):
         """Take up what decisions told after the last one that the given calibration knew.
 
         Labels are taken one by one in the order of their decisions (`Online`),
-        by their weights.  Decisions after this are made with the calibration
-        that is returned, and name it; those before stay as they were.
+        by their weights, and so are the answers of checks whose truth was told.
+        Decisions after this are made with the calibration that is returned, and
+        name it; those before stay as they were.
         """
-        given, online, through = self._given, Online(), self._given.through
-        told = self.labels(namespace=namespace, after=through)
-        for one in told:
+        given, online = self._given, Online()
+        log = self.log(namespace=namespace, after=given.through)
+        for one in log.labels:
             p = given.said(self._prior, one.features, one.kind)
             online.update(Label(p, one.is_violated, one.weight))
-        if told:
-            steps, through = (*given.steps, online.calibrator()), told[-1].number
-            self._calibration = msgspec.structs.replace(given, steps=steps, through=through)
+        if log.labels or log.answers:
+            self._calibration = msgspec.structs.replace(
+                given,
+                steps=(*given.steps, online.calibrator()) if log.labels else given.steps,
+                verifiers=reliability.learned(log.answers, given.verifiers),
+                through=log.through,
+            )
         return self._calibration

@@ -11,7 +11,8 @@ can be granted anew; a new permit takes the place of one that was not redeemed.
 
 from hashlib import sha256
 
-from amv.errors import Conflict, PermitRefused
+from amv.checks import shown
+from amv.errors import Conflict, InvalidInput, PermitRefused
 from amv.guard import approval
 from amv.guard.actions import canonical
 from amv.guard.decision import Permit, Words
@@ -34,6 +35,8 @@ _REGRANTED = (State.APPROVED, State.FAILED)
 
 def hashed(token: str) -> str:
     """Return what is kept of a permit's token."""
+    if not isinstance(token, str):
+        raise InvalidInput(f"a permit's token is a text, got {shown(token)}")
     return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 

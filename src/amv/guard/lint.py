@@ -5,6 +5,7 @@ item carries, name verifiers that settle nothing, or set losses with which no
 check could ever pay.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,15 @@ from amv.errors import InvalidInput
 from amv.guard import baselines
 from amv.guard.budget import amount_of
 from amv.guard.loss import regimes
-from amv.guard.policy import ActionRule, Policy, PremiseRule, claim_fields, fields_of
+from amv.guard.policy import (
+    URL_FIELD,
+    ActionRule,
+    Policy,
+    PremiseRule,
+    VerifierRule,
+    claim_fields,
+    fields_of,
+)
 from amv.guard.prior import P_MAX, P_MIN
 
 _GRID = np.geomspace(P_MIN, 0.5, 40).tolist() + (1.0 - np.geomspace(0.5, 1 - P_MAX, 20)).tolist()
@@ -53,10 +62,24 @@ def _of_the_whole(policy: Policy) -> Iterable[str]:
             yield f"verifiers.{name}: no premise names it, so it is never asked"
         if verifier.by_client and verifier.url is None:
             yield f"verifiers.{name}.by_client: it has no url, so a client may make it anyway"
+        yield from (f"verifiers.{name}.url: {what}" for what in _of_url(verifier))
     spent = {rule.budget.of for rule in rules if rule.budget is not None}
     for name in policy.budgets:
         if name not in spent:
             yield f"budgets.{name}: no action takes anything of it"
+
+
+def _of_url(verifier: VerifierRule) -> Iterable[str]:
+    """Say where an address has what can never be filled in."""
+    url = verifier.url or ""
+    for part in re.findall(r"\{[^{}]*\}", URL_FIELD.sub("", url)):
+        yield f"{part} is no name of an argument, so that it is asked for as it stands"
+    for name in dict.fromkeys(URL_FIELD.findall(url)):
+        if verifier.args and name not in verifier.args:
+            there = ", ".join(sorted(verifier.args))
+            yield f"{{{name}}} is none of its args ({there}), so that it is never asked"
+    for name in URL_FIELD.findall("".join(url.split("/")[2:3])):
+        yield f"{{{name}}} stands in its host, so that whoever calls says who is asked"
 
 
 def _of_arguments(rule: ActionRule, policy: Policy, taken: Collection[str] | None) -> Iterable[str]:
@@ -71,9 +94,17 @@ def _of_arguments(rule: ActionRule, policy: Policy, taken: Collection[str] | Non
     whose = "no other part of the rule names" if taken is None else "the tool does not take"
     asked = dict.fromkeys(v for p in rule.rests_on.values() for v in p.verify_with)
     for verifier in asked:
-        for given in policy.verifiers[verifier].args.values():
+        check = policy.verifiers[verifier]
+        for given in check.args.values():
             if isinstance(given, str) and given[:1] == "$" and given[1:] not in own:
                 yield f": its verifier {verifier} is given {given}, an argument that {whose}"
+        # Without args, an address gets all the arguments of the action.
+        for name in dict.fromkeys(URL_FIELD.findall("" if check.args else check.url or "")):
+            if name not in own:
+                yield (
+                    f": the url of its verifier {verifier} needs {{{name}}}, an argument that "
+                    f"{whose}"
+                )
 
 
 def _of_action(

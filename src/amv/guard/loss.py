@@ -18,6 +18,7 @@ Source: DESIGN sections 4.1 and 4.2; arXiv 2610.31446.
 import math
 from dataclasses import dataclass
 
+from amv.checks import shown
 from amv.errors import InvalidInput
 
 EPSILON = 0.05
@@ -66,7 +67,7 @@ class Prices:
 def check_probability(p: float, what: str) -> float:
     """Return *p*, or raise InvalidInput unless it is from 0 to 1."""
     if isinstance(p, bool) or not isinstance(p, int | float) or not 0.0 <= p <= 1.0:
-        raise InvalidInput(f"{what} must be a probability from 0 to 1, got {p!r}")
+        raise InvalidInput(f"{what} must be a probability from 0 to 1, got {shown(p)}")
     return float(p)
 
 
@@ -74,7 +75,7 @@ def check_price(price: float, what: str) -> float:
     """Return *price*, or raise InvalidInput unless it is at least 0 and finite."""
     is_number = isinstance(price, int | float) and not isinstance(price, bool)
     if not is_number or not 0.0 <= price < math.inf:
-        raise InvalidInput(f"{what} must be at least 0 and finite, got {price!r}")
+        raise InvalidInput(f"{what} must be at least 0 and finite, got {shown(price)}")
     return float(price)
 
 

@@ -46,6 +46,9 @@ APPROVAL_S = 86_400.0
 """How long a person has to approve where the policy does not say."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
+URL_FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+"""What stands in a verifier's address for an argument."""
+
 _PATH = re.compile(r"\$(\.[A-Za-z0-9_\-]+|\[[0-9]+\])*")
 
 
@@ -197,6 +200,21 @@ class Policy(Rule, frozen=True, dict=True):
     def _digest(self) -> str:
         return sha256(canonical(msgspec.to_builtins(self), "a policy")).hexdigest()
 
+    def rules(self) -> str:
+        """Return the SHA-256 of what plans are made by.
+
+        That is the policy but for its mode, its screen and its audits.
+        """
+        return self._rules
+
+    @cached_property
+    def _rules(self) -> str:
+        data = msgspec.to_builtins(self)
+        del data["mode"], data["defaults"]["harm_max"], data["defaults"]["audit"]
+        for rule in data["actions"].values():
+            del rule["audit"]
+        return sha256(canonical(data, "a policy")).hexdigest()
+
     def prices(self, rule: ActionRule) -> Prices:
         """Return what ends a decision about an action costs; it must have a loss."""
         if rule.loss is None:
@@ -216,6 +234,15 @@ def parse(data: object) -> Policy:
 
     An action may name a *preset*, from which comes what it does not say itself.
     """
+    try:
+        return _parsed(data)
+    except (UnicodeEncodeError, OverflowError, TypeError, RecursionError) as error:
+        raise PolicyError(
+            f"a policy is text, numbers, true, false, null, lists and mappings: {error}"
+        ) from error
+
+
+def _parsed(data: object) -> Policy:
     try:
         policy = msgspec.convert(_with_presets(data), Policy)
     except msgspec.ValidationError as error:

@@ -157,8 +157,10 @@ class TextRow(NamedTuple):
 class GuardReader(Protocol):
     """A consistent snapshot of what the gate has written down."""
 
-    def last_record(self) -> RecordRow | None:
-        """Return the newest record."""
+    def last_record(
+        self, decision_id: str | None = None, *, kind: str | None = None
+    ) -> RecordRow | None:
+        """Return the newest record; of one decision or kind, if named."""
 
     def records(
         self,
@@ -200,12 +202,17 @@ class GuardReader(Protocol):
         """Return a request to a person."""
 
     def approvals(
-        self, state: str | None = None, *, namespace: tuple[str, ...] = ()
+        self,
+        state: str | None = None,
+        *,
+        namespace: tuple[str, ...] = (),
+        after: tuple[float, str] | None = None,
+        limit: int | None = None,
     ) -> list[ApprovalRow]:
-        """Return requests, oldest first, of one state if it is named.
+        """Return requests by their time and then their id; of one state if it is named.
 
-        With a namespace, only those whose decision is in it or below, and whose
-        words are still there.
+        Those after a time and an id, and so many.  With a namespace, only those
+        whose decision is in it or below, and whose words are still there.
         """
 
     def approvals_of(self, digest: str, state: str) -> list[ApprovalRow]:

@@ -15,10 +15,10 @@ from functools import partial
 
 import msgspec
 
-from amv.checks import several, shown
+from amv.checks import several
 from amv.errors import AmvError, Conflict, EmbedderError, InvalidInput, ItemNotFound, StoreError
 from amv.guard import approval, bind, budget, ledger, record
-from amv.guard.actions import Action, canonical
+from amv.guard.actions import Action, canonical, check_action, check_named
 from amv.guard.bind import Premise
 from amv.guard.calibration import Calibration
 from amv.guard.decision import CheckRequest, Decision, Ended, Observed, Opened, Permit, Words
@@ -30,6 +30,7 @@ from amv.guard.plan import Verdict
 from amv.guard.policy import ActionRule, Policy
 from amv.guard.ports import ApprovalRow, Checker, Claims, Finding, GuardStore, GuardWriter
 from amv.guard.prior import Features
+from amv.guard.standing import Certifying, current, is_screened_so, screened, watch
 from amv.guard.state import (
     NOT_FOUND,
     Deciding,
@@ -53,7 +54,7 @@ OPEN_S = 3600.0
 """How long a decision waits for evidence; what it rests on is too old after that."""
 
 
-class GuardService(Executions, History, Learning):
+class GuardService(Executions, History, Learning, Certifying):
     """The gate over one policy, one memory's claims and one store."""
 
     def __init__(
@@ -100,7 +101,7 @@ class GuardService(Executions, History, Learning):
         action that is none.
         """
         try:
-            state = self._approved(self._prepared(_checked_action(action)), approval_id)
+            state = self._approved(self._prepared(check_action(action)), approval_id)
             return self._answered(self._advanced(state, run_checks=run_checks), approval_id)
         except (StoreError, ItemNotFound, Conflict, EmbedderError) as error:
             return self._failed(action, error)
@@ -114,6 +115,7 @@ class GuardService(Executions, History, Learning):
         that this decision does not ask or that the gate asks itself, Conflict if it
         was told meanwhile, or if what it rests on was forgotten or is no longer so.
         """
+        check_named(verifier, "the name of a verifier")
         with self._store.read() as reader:
             state = loaded(reader, decision_id)
         stale = self._stale(state)
@@ -151,7 +153,7 @@ class GuardService(Executions, History, Learning):
 
     def _foreseen(self, action: Action) -> Decision:
         try:
-            state = self._prepared(_checked_action(action), is_real=False)
+            state = self._prepared(check_action(action), is_real=False)
             return replace(decision_of(state), id="", check=self._request(state))
         except (StoreError, ItemNotFound, Conflict, EmbedderError) as error:
             return self._failed(action, error)
@@ -172,7 +174,7 @@ class GuardService(Executions, History, Learning):
         now_s, policy, learned = self._clock(), self._policy, self._calibration
         rule, audit = self._rule(action.tool), 0.0
         premises: list[Premise] = []
-        case, code, judgement = None, "unknown_tool", None
+        case, code, judgement, screen = None, "unknown_tool", None, None
         if rule is not None and rule.effect == "read":
             code = "read_only"
         elif rule is not None:
@@ -180,7 +182,11 @@ class GuardService(Executions, History, Learning):
             prior = partial(learned.said, self._prior)
             premises = bind.premises_of(action, rule, self._claims, prior, now_s)
             planner, verifiers = policy.defaults.planner, learned.verifiers
+            with self._store.read() as reader:
+                standing = current(reader)
+            screen = None if standing is None else standing.screen(self.ground)
             case = bind.case_of(premises, rule, policy, planner, verifiers)
+            case = screened(case, screen)
             judgement = judge(case, ())
             code = "judged"
             audit = policy.defaults.audit if rule.audit is None else rule.audit
@@ -190,11 +196,13 @@ class GuardService(Executions, History, Learning):
             tool=action.tool,
             digest=action.digest(),
             policy=policy.digest(),
+            rules=policy.rules(),
             calibration=learned.digest(),
             mode=policy.mode,
             code=code,
             audit=audit,
             is_audited=is_real and audit > 0.0 and self._chance() < audit,
+            screen=screen,
             case=case,
             judgement=judgement,
             premises=tuple(premise.name for premise in premises),
@@ -259,6 +267,7 @@ class GuardService(Executions, History, Learning):
         """Return a decision for which a person's approval stands, if it does."""
         if approval_id is None:
             return state
+        check_named(approval_id, "the id of a request")
         with self._store.read() as reader:
             request = reader.approval(approval_id)
         stands = not approval.refusal(request, state.opened.digest, self._clock())
@@ -323,7 +332,9 @@ class GuardService(Executions, History, Learning):
         about = state.about(check)
         outcomes = tuple(outcome_of(premise, finding) for premise in about)
         is_read = not finding.problem and finding.value is not NOT_FOUND
-        found = Evidence(check=check.name, outcomes=outcomes, has_value=is_read)
+        found = Evidence(
+            check=check.name, outcomes=outcomes, has_value=is_read, is_audit=state.is_auditing
+        )
         words = state.words
         if is_read and "inconclusive" not in outcomes:
             read = {premise.name: finding.value for premise in about}
@@ -355,6 +366,8 @@ class GuardService(Executions, History, Learning):
             if before != len(observed_in(tx.records(decision_id=state.id))):
                 raise Conflict(f"decision {state.id!r} went on elsewhere meanwhile")
             state.write(tx, found)
+            if state.opened.is_audited and state.check() is None:
+                watch(tx, replace(state, observed=state.observed[:before]), state, now_s)
             if state.opened.code != "judged" or state.opened.mode == "shadow":
                 return decision
             return self._granted(tx, state, decision, approval_id, now_s)
@@ -393,6 +406,11 @@ class GuardService(Executions, History, Learning):
             return replace(decision, approval_id=self._ask_person(tx, state, rule, now_s))
         if decision.verdict != Verdict.PROCEED:
             return decision
+        if request is None and not is_screened_so(tx, state.opened):
+            why = "what is certified has changed meanwhile; decide about the action again"
+            return replace(
+                decision, verdict=Verdict.ABSTAIN.value, code="certificate_changed", reason=why
+            )
         permit = Permit(
             token=self._new_token(),
             digest=state.opened.digest,
@@ -463,12 +481,6 @@ def _worth(state: Deciding) -> float:
     if state.is_approved or weight == 0.0:
         return math.inf
     return max(premise.theta for premise in state.case.premises) / weight
-
-
-def _checked_action(action: object) -> Action:
-    if isinstance(action, Action):
-        return action
-    raise InvalidInput(f"need an amv.Action, got {shown(action)}")
 
 
 def _is_unjudged(decision: Decision) -> bool:

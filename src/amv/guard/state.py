@@ -7,9 +7,18 @@ import msgspec
 
 from amv.errors import InvalidInput, ItemNotFound
 from amv.guard import record
-from amv.guard.actions import canonical, equal
+from amv.guard.actions import canonical, check_named, equal
 from amv.guard.bind import Premise
-from amv.guard.decision import CheckView, Decision, Labelled, Observed, Opened, PremiseView, Words
+from amv.guard.decision import (
+    CheckView,
+    Decision,
+    Labelled,
+    Observed,
+    Opened,
+    PremiseView,
+    Screen,
+    Words,
+)
 from amv.guard.judge import NOTHING, Case, CaseCheck, Evidence, Judgement, Outcome
 from amv.guard.plan import Verdict
 from amv.guard.ports import Finding, GuardReader, GuardWriter, RecordRow, Shown, TextRow
@@ -104,7 +113,7 @@ class Deciding:
         """Return the checks not made yet, of sources that have told nothing so far."""
         by_name = {check.name: check for check in self.case.checks}
         # The same source twice is not two opinions.
-        told = {by_name[e.check].group for e in self.evidence if set(e.outcomes) != {NOTHING}}
+        told = {by_name[e.check].group for e in self.evidence if not e.is_vain}
         asked = {evidence.check for evidence in self.evidence}
         return [
             check
@@ -153,8 +162,9 @@ FORGOTTEN = Words(namespace=(), session="", principal="", arguments={}, premises
 
 def loaded(reader: GuardReader, decision_id: str) -> Deciding:
     """Return a decision from the log; raises ItemNotFound."""
+    check_named(decision_id, "the id of a decision")
     rows = reader.records(decision_id=decision_id)
-    if not rows:
+    if not rows or rows[0].kind != "opened":
         raise ItemNotFound(f"no decision {decision_id!r}")
     text = reader.text(decision_id)
     words = FORGOTTEN if text is None else record.words_of(text)
@@ -266,13 +276,14 @@ def decision_of(state: Deciding) -> Decision:
         checks=checks,
         code="unresolved" if is_unresolved and not is_audit else opened.code,
         verdict=Verdict.VERIFY.value if is_audit else judged.verdict,
-        reason=reason + _unbound_of(state, judged),
+        reason=reason + _unbound_of(state, judged) + _certified_of(opened.screen),
         risk=judged.proceed,
         harm=judged.harm,
         expected_loss=judged.expected_loss,
         premises=_views(state, judged),
         voi=dict(judged.voi),
         planner=judged.planner,
+        certificate="" if opened.screen is None else opened.screen.state,
     )
 
 
@@ -290,6 +301,8 @@ def reason_of(judged: Judgement, case: Case) -> str:
         return f"{weighed}; checking {judged.check} is worth {worth:.4g} more than it costs"
     if judged.verdict == Verdict.REPAIR:
         return f"{weighed}; a check read another value, with which the action can be repaired"
+    if judged.verdict == Verdict.ABSTAIN and judged.refuted:
+        return f"{weighed}; an audit refutes {', '.join(judged.refuted)}"
     if judged.verdict == Verdict.ABSTAIN and judged.unresolved:
         return f"{weighed}; checks told nothing of {', '.join(judged.unresolved)}"
     if judged.verdict == Verdict.ABSTAIN and judged.proceed <= judged.abstain:
@@ -319,7 +332,7 @@ def _ended_before(observed: Observed) -> str:
     """Return how a check ended of which the record does not say it, as those of old do not."""
     if not observed.is_evidence:
         return "failed"
-    return NOTHING if set(observed.evidence.outcomes) == {NOTHING} else "answered"
+    return NOTHING if observed.evidence.is_vain else "answered"
 
 
 def _unbound_of(state: Deciding, judged: Judgement) -> str:
@@ -331,6 +344,15 @@ def _unbound_of(state: Deciding, judged: Judgement) -> str:
         f"; the rule does not speak of {', '.join(names)}, which counts as a premise that nobody "
         "verified: name it in a claim, in the idempotency key or in free"
     )
+
+
+def _certified_of(screen: Screen | None) -> str:
+    """Return what the certificate is to a decision, where it is not what it was."""
+    if screen is None or screen.state == "in_force":
+        return ""
+    if screen.state == "stale":
+        return "; the certificate was made under another policy or calibration: certify anew"
+    return "; the certificate was withdrawn as more harm was done than it allows: certify anew"
 
 
 def _views(state: Deciding, judged: Judgement) -> tuple[PremiseView, ...]:

@@ -182,7 +182,7 @@ class Gateway:
         self.lanes = Lanes(settings)
         self._is_loopback = settings.is_loopback
         self.bodies = request.Bodies(settings.body_bytes_max)
-        self.metrics = Metrics(memory)
+        self.metrics = Metrics(memory, guard)
         document = openapi.document(ROUTES, VERSION)
         self._document = json.dumps(document).encode()
         self._page = openapi.page(document)

@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Struct
 
 from amv.errors import Conflict, InvalidInput, ItemNotFound
-from amv.guard import approval
 from amv.guard.actions import Action
 from amv.guard.decision import Decision
 from amv.guard.history import LISTED_MAX
@@ -19,7 +18,7 @@ from amv.guard.ports import ApprovalRow, State
 from amv.guard.service import GuardService
 from amv.guard.state import NOT_FOUND
 from amv.server import wire_guard as wire
-from amv.server.access import Level
+from amv.server.access import Forbidden, Level
 from amv.server.api import PAGE_LIMIT, Call, Route
 
 _LISTED = {
@@ -28,7 +27,11 @@ _LISTED = {
     "session": "Only those of this task.",
     "verdict": "Only those with this verdict.",
 }
-_STATE = {"state": "pending, approved, rejected or used; all if not given."}
+_ASKED = {
+    "state": "pending, approved, rejected or used; all if not given.",
+    "cursor": "Where an earlier page ended.",
+    "limit": f"How many; {PAGE_LIMIT} if absent.",
+}
 
 
 def _gate(call: Call) -> GuardService:
@@ -150,14 +153,57 @@ def settle_decision(call: Call) -> Struct:
     return wire.LedgerOut(decision_id=decision.id, state=body.outcome)
 
 
+def label_decision(call: Call) -> Struct:
+    """Tell what was true of the memories that a decision rested on."""
+    body: wire.LabelIn = call.body
+    decision = _own(call)
+    _gate(call).label(decision.id, body.violated, weight=body.weight, by=body.by)
+    return wire.LabelOut(decision_id=decision.id, violated=body.violated, weight=body.weight)
+
+
+def read_certificate(call: Call) -> Struct:
+    """Tell what decisions are screened by, and what became known since."""
+    gate = _gate(call)
+    if call.principal.prefix:
+        raise Forbidden("a certificate is of all namespaces; this needs a key that reaches them")
+    standing = gate.certificate()
+    if standing is None:
+        return wire.CertificateOut(state="none")
+    found = standing.certificate
+    return wire.CertificateOut(
+        state=standing.screen(gate.ground).state,
+        id=standing.id,
+        since=_time(standing.since_s),
+        by=standing.by,
+        epsilon=found.epsilon,
+        delta=found.delta,
+        threshold=found.threshold,
+        executed=standing.executed,
+        harmed=standing.harmed,
+        evidence=standing.evidence,
+        withdrawn_at=_time(standing.ended_s) if standing.ended else None,
+    )
+
+
 def list_approvals(call: Call) -> Struct:
     """List requests to a person."""
     gate, state = _gate(call), call.query.get("state")
-    if state is not None and state not in approval.STATES:
-        known = ", ".join(approval.STATES)
-        raise InvalidInput(f"state must be one of {known}, got {state[:40]!r}")
-    rows = gate.approvals.list(state, namespace=call.principal.prefix)
-    return wire.ApprovalsOut(approvals=list(map(approval_out, rows)))
+    limit, cursor = _limit(call), call.query.get("cursor")
+    if cursor is not None:
+        _check_reached(call, cursor)
+    rows = gate.approvals.list(state, namespace=call.principal.prefix, after=cursor, limit=limit)
+    return wire.ApprovalsOut(
+        approvals=list(map(approval_out, rows)),
+        cursor=rows[-1].approval_id if len(rows) == limit else None,
+    )
+
+
+def _check_reached(call: Call, approval_id: str) -> None:
+    """Raise ItemNotFound for a request that is not there, or not for this key."""
+    gate = _gate(call)
+    row = gate.approvals.get(approval_id)
+    if not _reaches(call, gate.get(row.decision_id)):
+        raise ItemNotFound(f"no request for approval {approval_id!r}")
 
 
 def approve(call: Call) -> Struct:
@@ -172,9 +218,7 @@ def reject(call: Call) -> Struct:
 
 def _decided(call: Call, *, is_approved: bool) -> Struct:
     gate, approval_id = _gate(call), call.path["id"]
-    row = gate.approvals.get(approval_id)
-    if not _reaches(call, gate.get(row.decision_id)):
-        raise ItemNotFound(f"no request for approval {approval_id!r}")
+    _check_reached(call, approval_id)
     return approval_out(gate.approve(approval_id, by=call.body.by, approve=is_approved))
 
 
@@ -276,13 +320,32 @@ GUARD_ROUTES = (
         writes=True,
     ),
     Route(
+        method="POST",
+        path=f"{_DECISION}/label",
+        handler=label_decision,
+        gives=wire.LabelOut,
+        # Who acts must not be who says how it went: that is learned from.
+        level=Level.ADMIN,
+        summary="Label a decision",
+        takes=wire.LabelIn,
+        writes=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/guard/certificate",
+        handler=read_certificate,
+        gives=wire.CertificateOut,
+        level=Level.READ,
+        summary="Read the certificate",
+    ),
+    Route(
         method="GET",
         path="/v1/approvals",
         handler=list_approvals,
         gives=wire.ApprovalsOut,
         level=Level.READ,
         summary="List requests for approval",
-        query=_STATE,
+        query=_ASKED,
     ),
     Route(
         method="POST",

@@ -20,6 +20,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from amv.guard.certificate import ALPHA
+from amv.guard.service import GuardService
 from amv.memory.service import MemoryService
 from amv.memory.tiers import Tier
 from amv.server.found import FoundOut
@@ -58,9 +60,9 @@ class Metrics(Collector):
     counters take several locks for each number, and a search counts six.
     """
 
-    def __init__(self, memory: MemoryService) -> None:
+    def __init__(self, memory: MemoryService, guard: GuardService | None = None) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_Totals(memory))
+        self._registry.register(_Totals(memory, guard))
         self._registry.register(self)
         self._lock = threading.Lock()
         self._requests: Counter[tuple[str, str, str]] = Counter()
@@ -130,11 +132,33 @@ class Metrics(Collector):
         return generate_latest(self._registry)
 
 
+def _certificate(guard: GuardService) -> Iterator[Metric]:
+    """Yield what the gate's certificate is, and what became known since it was adopted."""
+    standing = guard.certificate()
+    state = "none" if standing is None else standing.screen(guard.ground).state
+    states = GaugeMetricFamily(
+        "amv_certificate",
+        "The certificate of the gate: 1 for what it is, 0 for what it is not.",
+        labels=["state"],
+    )
+    for name in ("none", "in_force", "stale", "withdrawn"):
+        states.add_metric([name], float(name == state))
+    yield states
+    for name, what in (
+        ("executed", "Actions that went ahead as certified, and became known since."),
+        ("harmed", "Those of them that did harm."),
+        ("evidence", f"What the alarm has by now; at {1.0 / ALPHA:g} the certificate goes."),
+    ):
+        number = 0.0 if standing is None else float(getattr(standing, name))
+        yield GaugeMetricFamily(f"amv_certificate_{name}", what, value=number)
+
+
 class _Totals(Collector):
     """What the store holds, looked up when asked for."""
 
-    def __init__(self, memory: MemoryService) -> None:
+    def __init__(self, memory: MemoryService, guard: GuardService | None) -> None:
         self._memory = memory
+        self._guard = guard
         self._read_s = -FRESH_S
         self._found: list[Metric] = []
 
@@ -164,6 +188,8 @@ class _Totals(Collector):
             ("amv_store_bytes", "Bytes of the store's files.", stats.store_bytes),
         ):
             yield GaugeMetricFamily(name, what, value=value)
+        if self._guard is not None:
+            yield from _certificate(self._guard)
         yield from self._activity()
 
     def _activity(self) -> Iterator[Metric]:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType, field
 
+from amv.guard.certificate import ALPHA
 from amv.server.wire import Body, NamespaceIn, Result
 
 
@@ -57,6 +58,14 @@ class SettleIn(Body):
     """What became of an action that was reserved."""
 
     outcome: Literal["DISPATCHED", "SUCCEEDED", "FAILED", "UNKNOWN"]
+
+
+class LabelIn(Body):
+    """What was true of the premises of a decision; *weight* is one over how likely it was asked."""
+
+    violated: dict[str, bool]
+    weight: float = 1.0
+    by: str = ""
 
 
 class ApprovalIn(Body):
@@ -139,6 +148,7 @@ class DecisionOut(Result):
     checks: list[CheckedOut]
     suggestions: list[SuggestionOut]
     arguments: dict[str, Any]
+    certificate: Literal["", "in_force", "stale", "withdrawn"]
 
 
 class DecisionsOut(Result):
@@ -161,6 +171,35 @@ class LedgerOut(Result):
     state: str
 
 
+class CertificateOut(Result):
+    """The certificate that decisions are screened by; *id* is empty where none was adopted.
+
+    *executed* and *harmed* are those that became known since, *evidence* is what
+    the alarm has by now, *withdrawn_from* at which it withdraws.
+    """
+
+    state: Literal["none", "in_force", "stale", "withdrawn"]
+    id: str = ""
+    since: datetime | None = None
+    by: str = ""
+    epsilon: float | None = None
+    delta: float | None = None
+    threshold: float | None = None
+    executed: int = 0
+    harmed: int = 0
+    evidence: float = 0.0
+    withdrawn_from: float = 1.0 / ALPHA
+    withdrawn_at: datetime | None = None
+
+
+class LabelOut(Result):
+    """What was noted to be true of a decision's premises."""
+
+    decision_id: str
+    violated: dict[str, bool]
+    weight: float
+
+
 class ApprovalOut(Result):
     """A request to a person."""
 
@@ -173,6 +212,7 @@ class ApprovalOut(Result):
 
 
 class ApprovalsOut(Result):
-    """Requests to a person, oldest first."""
+    """Requests to a person, oldest first, and where the next page begins."""
 
     approvals: list[ApprovalOut]
+    cursor: str | None

@@ -250,50 +250,19 @@ class GuardStoreContract:
         with store.read() as reader:
             assert reader.text("d1") == text_row()._replace(body=b"new")
 
-    def test_requests_come_oldest_first_by_state(self, store: GuardStore) -> None:
-        """One that is put again replaces the one before."""
-        rows = [
-            approval_row("b", created_s=2.0),
-            approval_row("c", created_s=1.0),
-            approval_row("a", created_s=2.0, state="used"),
-        ]
-        store.write(lambda tx: each(tx.put_approval, rows))
-        with store.read() as reader:
-            assert [row.approval_id for row in reader.approvals()] == ["c", "a", "b"]
-            assert reader.approvals("pending") == [rows[1], rows[0]]
-            assert reader.approval("a") == rows[2]
-            assert reader.approvals_of("digest", "pending") == [rows[1], rows[0]]
-            assert reader.approvals_of("digest", "used") == [rows[2]]
-            assert reader.approvals_of("other", "pending") == []
-        store.write(lambda tx: tx.put_approval(rows[0]._replace(state="approved")))
+    def test_the_newest_record_is_found_of_a_decision_and_of_a_kind(
+        self, store: GuardStore
+    ) -> None:
+        """And of a decision of some kind."""
+        rows = [record_row(1), record_row(2, "d2"), record_row(3, "d1", "moved")]
+        store.write(lambda tx: each(tx.append, rows))
 
         with store.read() as reader:
-            assert reader.approvals("pending") == [rows[1]]
-
-    def test_requests_are_found_by_the_namespace_of_their_decision(self, store: GuardStore) -> None:
-        """As long as the words that say it are there; all of them without a namespace."""
-        names = {"d0": ("a",), "d1": ("a", "b"), "d2": ("ab",), "d3": ('a"',), "d4": ("a",)}
-
-        def work(tx: GuardWriter) -> None:
-            for decision_id, name in names.items():
-                tx.put_text(text_row(decision_id)._replace(namespace=name))
-                state = "used" if decision_id == "d4" else "pending"
-                tx.put_approval(approval_row(decision_id, decision_id=decision_id, state=state))
-            tx.put_approval(approval_row("d5", decision_id="d5"))
-
-        store.write(work)
-
-        def found(state: str | None, *name: str) -> list[str]:
-            with store.read() as reader:
-                return [row.approval_id for row in reader.approvals(state, namespace=name)]
-
-        assert found(None, "a") == ["d0", "d1", "d4"]
-        assert found("pending", "a") == ["d0", "d1"]
-        assert found("used", "a") == ["d4"]
-        assert found(None, "a", "b") == ["d1"]
-        assert found(None, 'a"') == ["d3"]
-        assert found("used", "ab") == found(None, "b") == []
-        assert found("pending") == ["d0", "d1", "d2", "d3", "d5"]
+            assert reader.last_record("d1") == rows[2]
+            assert reader.last_record("d1", kind="opened") == rows[0]
+            assert reader.last_record(kind="opened") == rows[1]
+            assert reader.last_record("none") is None
+            assert reader.last_record(kind="none") is None
 
     def test_what_was_taken_of_a_purse_counts_while_its_grant_stands(
         self, store: GuardStore

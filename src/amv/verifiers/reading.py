@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from amv.checks import REFUSED, VERIFIER_HEADER, shown
+from amv.guard.policy import URL_FIELD
 from amv.guard.ports import Fault
 from amv.guard.state import NOT_FOUND
 from amv.verifiers.independence import NOT_INDEPENDENT
@@ -20,7 +21,6 @@ from amv.verifiers.independence import NOT_INDEPENDENT
 REPLY_BYTES_MAX = 1 << 20
 
 _STEP = re.compile(r"\.([A-Za-z0-9_\-]+)|\[([0-9]+)\]")
-_FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Unreadable(Exception):
@@ -88,7 +88,7 @@ def fetched(url: str, arguments: Mapping[str, Any], timeout_s: float) -> object:
         return quote(str(arguments[match[1]]), safe="")
 
     headers = {"accept": "application/json", VERIFIER_HEADER: "1"}
-    data = _got(urllib.request.Request(_FIELD.sub(value, url), headers=headers), timeout_s)
+    data = _got(urllib.request.Request(URL_FIELD.sub(value, url), headers=headers), timeout_s)
     if data is None:
         return NOT_FOUND
     try:

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import TypeVar
 
 from amv.errors import StoreError
@@ -27,6 +28,7 @@ class _Tables:
 
     def __init__(self) -> None:
         self.log: list[RecordRow] = []
+        self.of: dict[str, tuple[RecordRow, ...]] = {}
         self.rows: dict[str, LedgerRow] = {}
         self.words: dict[str, TextRow] = {}
         self.requests: dict[str, ApprovalRow] = {}
@@ -35,7 +37,7 @@ class _Tables:
 
     def copy(self) -> "_Tables":
         tables = _Tables()
-        tables.log, tables.rows = list(self.log), dict(self.rows)
+        tables.log, tables.of, tables.rows = list(self.log), dict(self.of), dict(self.rows)
         tables.words, tables.requests = dict(self.words), dict(self.requests)
         tables.replaced = dict(self.replaced)
         tables.purses = dict(self.purses)
@@ -49,8 +51,11 @@ class _Writer:
         self._tables = tables
         self.memory = reader
 
-    def last_record(self) -> RecordRow | None:
-        return self._tables.log[-1] if self._tables.log else None
+    def last_record(
+        self, decision_id: str | None = None, *, kind: str | None = None
+    ) -> RecordRow | None:
+        rows = self._tables.log if decision_id is None else self._tables.of.get(decision_id, ())
+        return next((row for row in reversed(rows) if kind in (None, row.kind)), None)
 
     def records(
         self,
@@ -60,29 +65,26 @@ class _Writer:
         kind: str | None = None,
         limit: int | None = None,
     ) -> list[RecordRow]:
-        found = [
+        # The log has no gaps, so that its first *after* rows are those up to that number.
+        rows = self._tables.log if decision_id is None else self._tables.of.get(decision_id, ())
+        found = (
             row
-            for row in self._tables.log
-            if row.number > after
-            and decision_id in (None, row.decision_id)
-            and kind in (None, row.kind)
-        ]
-        return found[:limit]
+            for row in islice(rows, after if decision_id is None else 0, None)
+            if row.number > after and kind in (None, row.kind)
+        )
+        return list(islice(found, limit))
 
     def opened(
         self, namespace: tuple[str, ...], *, after: int, limit: int | None = None
     ) -> list[RecordRow]:
-        own = self._within(namespace)
-        rows = self.records(after=after, kind="opened")
-        return [row for row in rows if row.decision_id in own][:limit]
+        rows = islice(self._tables.log, after, None)
+        found = (row for row in rows if row.kind == "opened" and self._is_within(row, namespace))
+        return list(islice(found, limit))
 
-    def _within(self, namespace: tuple[str, ...]) -> set[str]:
-        """Return the decisions whose words are still there and say this namespace, or one below."""
-        return {
-            decision_id
-            for decision_id, row in self._tables.words.items()
-            if row.namespace[: len(namespace)] == namespace
-        }
+    def _is_within(self, row: RecordRow | ApprovalRow, namespace: tuple[str, ...]) -> bool:
+        """Return whether a decision's words are still there and say this namespace, or below."""
+        text = self._tables.words.get(row.decision_id)
+        return text is not None and text.namespace[: len(namespace)] == namespace
 
     def ledger(self, key: str) -> LedgerRow | None:
         return self._tables.rows.get(key)
@@ -113,15 +115,21 @@ class _Writer:
         return self._tables.requests.get(approval_id)
 
     def approvals(
-        self, state: str | None = None, *, namespace: tuple[str, ...] = ()
+        self,
+        state: str | None = None,
+        *,
+        namespace: tuple[str, ...] = (),
+        after: tuple[float, str] | None = None,
+        limit: int | None = None,
     ) -> list[ApprovalRow]:
-        own = self._within(namespace)
         found = [
             row
             for row in self._tables.requests.values()
-            if state in (None, row.state) and (not namespace or row.decision_id in own)
+            if state in (None, row.state)
+            and (not namespace or self._is_within(row, namespace))
+            and (after is None or (row.created_s, row.approval_id) > after)
         ]
-        return sorted(found, key=lambda row: (row.created_s, row.approval_id))
+        return sorted(found, key=lambda row: (row.created_s, row.approval_id))[:limit]
 
     def approvals_of(self, digest: str, state: str) -> list[ApprovalRow]:
         return [row for row in self.approvals(state) if row.digest == digest]
@@ -143,6 +151,7 @@ class _Writer:
                 f"the next record is number {len(self._tables.log) + 1}, got {row.number}"
             )
         self._tables.log.append(row)
+        self._tables.of[row.decision_id] = (*self._tables.of.get(row.decision_id, ()), row)
 
     def put_ledger(self, row: LedgerRow) -> None:
         self._tables.rows[row.key] = row

@@ -1,5 +1,6 @@
 """What the gate writes down, in the same file and transactions as the memory."""
 
+import math
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,24 +26,27 @@ T = TypeVar("T")
 SECRET_META = "guard_secret"
 
 _RECORDS = "SELECT number, decision_id, kind, before, hash, body FROM guard_record"
-OPENED = """SELECT r.number, r.decision_id, r.kind, r.before, r.hash, r.body
-    FROM guard_text t JOIN guard_record r ON r.decision_id = t.decision_id
-    WHERE (t.namespace = ? OR t.namespace >= ? AND t.namespace < ?)
-        AND r.kind = 'opened' AND r.number > ?
-    ORDER BY r.number LIMIT ?"""
+OPENED = f"""{_RECORDS} INDEXED BY guard_record_opened
+    WHERE kind = 'opened' AND number > ? ORDER BY number LIMIT ?"""
+OPENED_WITHIN = """SELECT r.number, r.decision_id, r.kind, r.before, r.hash, r.body
+    FROM guard_within w JOIN guard_record r ON r.number = w.number
+    WHERE w.prefix = ? AND w.number > ? ORDER BY w.number LIMIT ?"""
 _LEDGER = """SELECT key, digest, state, permit_hash, expires_s, decision_id, changed_s, approval_id
     FROM guard_ledger"""
 _APPROVALS = """SELECT a.approval_id, a.decision_id, a.digest, a.state, a.created_s, a.expires_s,
     a.decided_by FROM guard_approval a"""
 _IN_ORDER = "ORDER BY a.created_s, a.approval_id"
 APPROVALS_OF = f"{_APPROVALS} WHERE a.digest = ? AND a.state = ? {_IN_ORDER}"
-APPROVALS_WITHIN = f"""{_APPROVALS} JOIN guard_text t ON t.decision_id = a.decision_id
-    WHERE (t.namespace = ? OR t.namespace >= ? AND t.namespace < ?)
-        AND a.state = coalesce(?, a.state) {_IN_ORDER}"""
 
 _SPENT = """SELECT s.amount FROM guard_spent s JOIN guard_ledger l ON l.key = s.key
     WHERE s.purse = ? AND s.at_s > ? AND s.key != ? AND l.state != 'FAILED'
     AND NOT (l.state = 'APPROVED' AND l.expires_s <= ?)"""
+
+_PUT_WITHIN = """INSERT INTO guard_within
+    SELECT ?1, number, decision_id FROM guard_record WHERE decision_id = ?2 AND kind = 'opened'"""
+_PUT_APPROVALS_WITHIN = """INSERT INTO guard_approval_within
+    SELECT ?1, created_s, approval_id, state, decision_id FROM guard_approval
+    WHERE decision_id = ?2"""
 
 # What was forgotten while the decision was made would not be forgotten again.
 _DROP_FORGOTTEN = """DELETE FROM guard_text WHERE decision_id = ? AND EXISTS (
@@ -56,11 +60,28 @@ def _ledger_of(columns: tuple[Any, ...]) -> LedgerRow:
     return LedgerRow(key, digest, State(state), *rest)
 
 
-def _within(namespace: tuple[str, ...]) -> tuple[str, str, str]:
-    """Return a namespace's name, and between which names all below it lie."""
-    name = namespace_text(namespace)
-    # Names are JSON: one below goes on with a comma where this one ends.
-    return name, name[:-1] + ",", name[:-1] + "-"
+def approvals_page(*, is_of_state: bool, is_within: bool) -> str:
+    """Return what reads a page of requests: by state, prefix, time and id of the last, limit."""
+    place, within = "a", ""
+    if is_within:
+        place, within = "w", "JOIN guard_approval_within w ON w.approval_id = a.approval_id"
+    own = [f"{place}.state = ?"] if is_of_state else []
+    own += ["w.prefix = ?"] if is_within else []
+    conditions = " AND ".join([*own, f"({place}.created_s, {place}.approval_id) > (?, ?)"])
+    return f"""{_APPROVALS} {within} WHERE {conditions}
+        ORDER BY {place}.created_s, {place}.approval_id LIMIT ?"""
+
+
+def _prefixes(namespace: tuple[str, ...]) -> list[str]:
+    """Return the names of a namespace and of all above it."""
+    return [namespace_text(namespace[:depth]) for depth in range(1, len(namespace) + 1)]
+
+
+def _where(**wanted: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return the condition that columns have the values wanted of them, and these."""
+    named = {column: value for column, value in wanted.items() if value is not None}
+    conditions = " AND ".join(["TRUE", *(f"{column} = ?" for column in named)])
+    return conditions, tuple(named.values())
 
 
 class SqliteGuardReader:
@@ -69,8 +90,12 @@ class SqliteGuardReader:
     def __init__(self, execute: Callable[..., Any]) -> None:
         self._execute = execute
 
-    def last_record(self) -> RecordRow | None:
-        found = self._execute(f"{_RECORDS} ORDER BY number DESC LIMIT 1").fetchone()
+    def last_record(
+        self, decision_id: str | None = None, *, kind: str | None = None
+    ) -> RecordRow | None:
+        own, params = _where(decision_id=decision_id, kind=kind)
+        statement = f"{_RECORDS} WHERE {own} ORDER BY number DESC LIMIT 1"
+        found = self._execute(statement, params).fetchone()
         return None if found is None else RecordRow(*found)
 
     def records(
@@ -81,20 +106,20 @@ class SqliteGuardReader:
         kind: str | None = None,
         limit: int | None = None,
     ) -> list[RecordRow]:
-        statement, params = f"{_RECORDS} WHERE number > ?", list[object]([after])
-        for column, wanted in (("decision_id", decision_id), ("kind", kind)):
-            if wanted is not None:
-                statement += f" AND {column} = ?"
-                params.append(wanted)
-        params.append(-1 if limit is None else limit)
-        found = self._execute(f"{statement} ORDER BY number LIMIT ?", params)
-        return decoded(lambda columns: RecordRow(*columns), found, "a record of the gate")
+        if kind == "opened" and decision_id is None:
+            return self._records(OPENED, after, limit)
+        own, params = _where(decision_id=decision_id, kind=kind)
+        statement = f"{_RECORDS} WHERE {own} AND number > ? ORDER BY number LIMIT ?"
+        return self._records(statement, *params, after, limit)
 
     def opened(
         self, namespace: tuple[str, ...], *, after: int, limit: int | None = None
     ) -> list[RecordRow]:
-        most = -1 if limit is None else limit
-        found = self._execute(OPENED, (*_within(namespace), after, most))
+        return self._records(OPENED_WITHIN, namespace_text(namespace), after, limit)
+
+    def _records(self, statement: str, *params: object) -> list[RecordRow]:
+        """Return the records that a statement finds, whose last parameter is how many at most."""
+        found = self._execute(statement, (*params[:-1], -1 if params[-1] is None else params[-1]))
         return decoded(lambda columns: RecordRow(*columns), found, "a record of the gate")
 
     def ledger(self, key: str) -> LedgerRow | None:
@@ -144,13 +169,18 @@ class SqliteGuardReader:
         return None if found is None else ApprovalRow(*found)
 
     def approvals(
-        self, state: str | None = None, *, namespace: tuple[str, ...] = ()
+        self,
+        state: str | None = None,
+        *,
+        namespace: tuple[str, ...] = (),
+        after: tuple[float, str] | None = None,
+        limit: int | None = None,
     ) -> list[ApprovalRow]:
-        if namespace:
-            return self._approvals(APPROVALS_WITHIN, *_within(namespace), state)
-        if state is None:
-            return self._approvals(f"{_APPROVALS} {_IN_ORDER}")
-        return self._approvals(f"{_APPROVALS} WHERE a.state = ? {_IN_ORDER}", state)
+        statement = approvals_page(is_of_state=state is not None, is_within=bool(namespace))
+        params = [] if state is None else [state]
+        params += [namespace_text(namespace)] if namespace else []
+        last = (-math.inf, "") if after is None else after
+        return self._approvals(statement, *params, *last, -1 if limit is None else limit)
 
     def approvals_of(self, digest: str, state: str) -> list[ApprovalRow]:
         return self._approvals(APPROVALS_OF, digest, state)
@@ -192,12 +222,19 @@ class SqliteGuardWriter(SqliteGuardReader):
             self._execute(
                 "INSERT INTO guard_text_item VALUES (?, ?, ?)", (item_id, name, row.decision_id)
             )
+        for prefix in _prefixes(row.namespace):
+            self._execute(_PUT_WITHIN, (prefix, row.decision_id))
+            self._execute(_PUT_APPROVALS_WITHIN, (prefix, row.decision_id))
         self._execute(_DROP_FORGOTTEN, (row.decision_id, row.decision_id))
 
     def put_approval(self, row: ApprovalRow) -> None:
         self._execute(
             "INSERT OR REPLACE INTO guard_approval VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(row)
         )
+        self._execute("DELETE FROM guard_approval_within WHERE decision_id = ?", (row.decision_id,))
+        text = self.text(row.decision_id)
+        for prefix in [] if text is None else _prefixes(text.namespace):
+            self._execute(_PUT_APPROVALS_WITHIN, (prefix, row.decision_id))
 
     def put_spent(self, row: SpentRow) -> None:
         self._execute("INSERT OR REPLACE INTO guard_spent VALUES (?, ?, ?, ?)", tuple(row))
