@@ -462,6 +462,28 @@ def test_what_one_process_withdraws_is_withdrawn_in_all(tmp_path: Path) -> None:
         assert other.replay() == []
 
 
+def test_it_is_looked_up_once_and_again_only_where_it_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot for each decision costs as much as half of the rate."""
+    path, looked = str(tmp_path / "amv.db"), []
+    with opened(path, policy()) as one, opened(path, policy()) as other:
+        look = one.certificate
+        monkeypatch.setattr(one, "certificate", lambda: looked.append(1) or look())  # type: ignore[func-returns-value]
+        assert [decide(one).certificate for _ in range(5)] == [""] * 5
+        assert len(looked) == 1
+
+        adopt(other)
+
+        assert [decide(one).certificate for _ in range(5)] == ["in_force"] * 5
+        assert len(looked) == 2
+        # What is only foreseen has no transaction to find it out.
+        other.drop_certificate()
+        assert one.rank([cancel("x")])[0].certificate == ""
+        assert one.decided() == 10
+        assert one.replay() == []
+
+
 @pytest.mark.parametrize("told", range(3))
 def test_32_that_tell_the_truth_at_once_count_each_action_once(path: str, told: int) -> None:
     with opened(path, policy()) as guard:

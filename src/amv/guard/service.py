@@ -30,7 +30,7 @@ from amv.guard.plan import Verdict
 from amv.guard.policy import ActionRule, Policy
 from amv.guard.ports import ApprovalRow, Checker, Claims, Finding, GuardStore, GuardWriter
 from amv.guard.prior import Features
-from amv.guard.standing import Certifying, current, is_screened_so, screened, watch
+from amv.guard.standing import Certifying, Rescreened, is_screened_so, screened, watch
 from amv.guard.state import (
     NOT_FOUND,
     Deciding,
@@ -101,10 +101,17 @@ class GuardService(Executions, History, Learning, Certifying):
         action that is none.
         """
         try:
-            state = self._approved(self._prepared(check_action(action)), approval_id)
-            return self._answered(self._advanced(state, run_checks=run_checks), approval_id)
+            try:
+                return self._decided(check_action(action), run_checks, approval_id)
+            except Rescreened:
+                self._forget_screen()
+                return self._decided(action, run_checks, approval_id)
         except (StoreError, ItemNotFound, Conflict, EmbedderError) as error:
             return self._failed(action, error)
+
+    def _decided(self, action: Action, run_checks: bool, approval_id: str | None) -> Decision:
+        state = self._approved(self._prepared(action), approval_id)
+        return self._answered(self._advanced(state, run_checks=run_checks), approval_id)
 
     def evidence(
         self, decision_id: str, verifier: str, value: object, *, approval_id: str | None = None
@@ -182,9 +189,7 @@ class GuardService(Executions, History, Learning, Certifying):
             prior = partial(learned.said, self._prior)
             premises = bind.premises_of(action, rule, self._claims, prior, now_s)
             planner, verifiers = policy.defaults.planner, learned.verifiers
-            with self._store.read() as reader:
-                standing = current(reader)
-            screen = None if standing is None else standing.screen(self.ground)
+            screen = self._screen(is_fresh=not is_real)
             case = bind.case_of(premises, rule, policy, planner, verifiers)
             case = screened(case, screen)
             judgement = judge(case, ())
@@ -365,6 +370,9 @@ class GuardService(Executions, History, Learning, Certifying):
         def work(tx: GuardWriter, found: list[str]) -> Decision:
             if before != len(observed_in(tx.records(decision_id=state.id))):
                 raise Conflict(f"decision {state.id!r} went on elsewhere meanwhile")
+            is_new = state.unwritten[:1] == (state.opened,)
+            if is_new and state.opened.case is not None and not is_screened_so(tx, state.opened):
+                raise Rescreened(f"decision {state.id!r} was screened by what no longer stands")
             state.write(tx, found)
             if state.opened.is_audited and state.check() is None:
                 watch(tx, replace(state, observed=state.observed[:before]), state, now_s)

@@ -46,6 +46,10 @@ STRICTEST = THRESHOLDS[0]
 """The screen while a certificate is withdrawn."""
 
 
+class Rescreened(Conflict):
+    """What is certified has changed since a decision was begun; nothing of it was written."""
+
+
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """A certificate and what became of it since: the body of each of its records.
 
@@ -162,6 +166,21 @@ class Certifying(Labels):
     _policy: Policy
     _calibration: Calibration
     _new_id: Callable[[], str]
+    _looked: tuple[Standing | None] | None = None
+
+    def _screen(self, *, is_fresh: bool) -> Screen | None:
+        """Return what the certificate is to decisions made now; None without one.
+
+        What was looked up before is taken, unless *is_fresh*: the transaction that
+        writes a decision down finds out if it has changed since (`Rescreened`).
+        """
+        looked = None if is_fresh else self._looked
+        if looked is None:
+            looked = self._looked = (self.certificate(),)
+        return None if looked[0] is None else looked[0].screen(self.ground)
+
+    def _forget_screen(self) -> None:
+        self._looked = None
 
     @property
     def ground(self) -> Ground:
