@@ -19,7 +19,7 @@ import pytest
 
 import amv
 from amv.embedders.hashing import Hashing
-from amv.stores.sqlite.migrate import migrations
+from amv.stores.sqlite.migrate import add_functions, migrations
 from tests.faults.workloads import ALICE, BOB, SMALL_CELLS, Workload, adds, numbered, opened
 
 WORKLOAD = Workload(
@@ -346,11 +346,20 @@ BATCH = ("placement", "cell", "cell_part", "item", "item_state", "namespace", "t
 
 def columns() -> list[tuple[str, str]]:
     with closing(apsw.Connection(":memory:")) as connection:
+        add_functions(connection)
         for script in migrations().values():
             connection.execute(script)
         return [
             (table, column)
-            for table in (*BATCH, "entry", "history", "change", "vector_data", "meta")
+            for table in (
+                *BATCH,
+                "entry",
+                "history",
+                "change",
+                "vector_data",
+                "meta",
+                "cell_snapshot",
+            )
             for _, column, *_, place_in_key in connection.execute(f"PRAGMA table_info({table})")
             # SQLite itself looks after keys.
             if not place_in_key

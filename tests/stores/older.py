@@ -9,7 +9,7 @@ import numpy as np
 
 from amv.stores.sqlite.codec import ENTRY
 from amv.stores.sqlite.lean import with_centroids
-from amv.stores.sqlite.migrate import APPLICATION_ID, migrations
+from amv.stores.sqlite.migrate import APPLICATION_ID, add_functions, migrations
 from amv.stores.sqlite.reader import PARTS_MAX
 
 SMALLER = next(n for n, script in migrations().items() if "narrowed_postings" in script)
@@ -25,6 +25,7 @@ def turn_back(path: Path, version: int) -> None:
     path.rename(now)
     with closing(apsw.Connection(str(path))) as connection:
         connection.execute("PRAGMA page_size = 8192; PRAGMA journal_mode = WAL")
+        add_functions(connection)
         for number in range(1, version + 1):
             connection.execute(migrations()[number])
         widened: Any = _widened

@@ -66,8 +66,7 @@ def check_file(path: str) -> None:
 def migrate(connection: apsw.Connection, path: str, deadline_s: float) -> None:
     """Bring the schema up to date, in WAL mode."""
     scripts = migrations()
-    function: Any = narrowed
-    connection.create_scalar_function("narrowed_postings", function, 1)
+    add_functions(connection)
     if _versions(connection) == (0, 0):
         # Has no effect once there is a page.
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
@@ -90,6 +89,12 @@ def migrate(connection: apsw.Connection, path: str, deadline_s: float) -> None:
             raise
     check_schema(connection, path)
     _enter_wal(connection, deadline_s)
+
+
+def add_functions(connection: apsw.Connection) -> None:
+    """Add the functions that migrations call."""
+    function: Any = narrowed
+    connection.create_scalar_function("narrowed_postings", function, 1)
 
 
 def check_schema(connection: apsw.Connection, path: str) -> None:

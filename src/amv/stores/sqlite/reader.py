@@ -122,8 +122,10 @@ _PLACEMENTS = """SELECT p.id, p.cell_id, p.second_id, p.third_id FROM carray(?) 
     CROSS JOIN placement p ON p.id = a.value"""
 _CENTROIDS = """SELECT c.cell_id, c.centroid FROM carray(?) a
     CROSS JOIN cell c ON c.cell_id = a.value"""
-_SNAPSHOT = "SELECT data, cell_ids FROM cell_snapshot WHERE ns_id = ?"
-_WAYPOINTS = """SELECT a.value, coalesce(c.centroid, w.centroid, x'') FROM carray(?) a
+# Damage may have put anything here; an index of that fails its checksum.
+_SNAPSHOT = """SELECT CAST(coalesce(data, '') AS BLOB), CAST(coalesce(cell_ids, '') AS BLOB)
+    FROM cell_snapshot WHERE ns_id = ?"""
+_WAYPOINTS = """SELECT a.value, CAST(coalesce(c.centroid, w.centroid, '') AS BLOB) FROM carray(?) a
     LEFT JOIN cell c ON c.cell_id = a.value LEFT JOIN waypoint w ON w.cell_id = a.value"""
 _SIZES = f"""SELECT c.cell_id, (SELECT coalesce(sum(p.members), 0) FROM cell_part p
         WHERE p.id >= c.cell_id * {PARTS_MAX} AND p.id < (c.cell_id + 1) * {PARTS_MAX})
@@ -331,7 +333,6 @@ class SqliteReader:
         if row is None:
             return None
         data, ids = row
-        # What damage left over of an id is no id; the index then fails its checksum.
         cell_ids = np.frombuffer(ids, np.int64, len(ids) // 8)
         return with_centroids(data, cell_ids, dict(self._by_ids(_WAYPOINTS, cell_ids)))
 

@@ -114,6 +114,7 @@ _MOVE = """UPDATE placement SET cell_id = iif(cell_id = ?2, ?3, cell_id),
 _RETIRE = f"""UPDATE placement SET cell_id = {RETIRED}, second_id = 0, third_id = 0
     WHERE id IN carray(?1)"""
 
+_CELLS_OF = "SELECT cell_id, CAST(coalesce(centroid, '') AS BLOB) FROM cell WHERE ns_id = ?"
 _ADD_SNAPSHOT = "INSERT INTO cell_snapshot (ns_id, data, last_id, cell_ids) VALUES (?, ?, ?, ?)"
 _ADD_WAYPOINT = """INSERT INTO waypoint SELECT c.cell_id, c.ns_id, c.centroid
     FROM cell c JOIN cell_snapshot s USING (ns_id) WHERE c.cell_id = ? AND c.cell_id <= s.last_id"""
@@ -373,8 +374,7 @@ class SqliteWriter(SqliteReader):
         for statement in _DROP_SNAPSHOT:
             self._execute(statement, (ns_id,))
         if snapshot is not None:
-            cells = self._execute("SELECT cell_id, centroid FROM cell WHERE ns_id = ?", (ns_id,))
-            data, cell_ids = without_centroids(snapshot, cells)
+            data, cell_ids = without_centroids(snapshot, self._execute(_CELLS_OF, (ns_id,)))
             params = (ns_id, data, max(cell_ids.tolist(), default=0), cell_ids.tobytes())
             self._execute(_ADD_SNAPSHOT, params)
 
