@@ -8,6 +8,7 @@ what another process has moved in the meantime is left for the next time.
 """
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import numpy as np
 
@@ -146,9 +147,12 @@ def _put(edit: Edit, ids: Ids, matrix: Floats, spots: Ids) -> int:
     cell_ids = spots.T.reshape(-1)
     order = np.argsort(cell_ids, kind="stable")[np.count_nonzero(cell_ids == 0) :]
     starts = np.flatnonzero(np.diff(cell_ids[order], prepend=0))
+    row = order % len(ids)
+    those, theirs = ids[row], codes[row]
+    bounds = pairwise([*starts.tolist(), len(order)])
     groups = {
-        int(cell_ids[group[0]]): Members(ids[group % len(ids)], codes[group % len(ids)])
-        for group in np.split(order, starts[1:])
+        cell_id: Members(those[start:end], theirs[start:end])
+        for cell_id, (start, end) in zip(cell_ids[order[starts]].tolist(), bounds, strict=True)
     }
     limit = edit.settings.cells.split_above
     full = {i: more for i, more in groups.items() if sizes[i] + len(more.ids) > limit}

@@ -7,7 +7,7 @@ off by about 2e-6, where float32 itself adds up to 1e-7.  Ten such vectors fill
 a page of 8 KB.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -89,6 +89,18 @@ def decode_members(count: int, data: bytes) -> Members:
         return Members(ids, codes.reshape(count, -1))
     except UNDECODABLE as error:
         raise damaged("a cell") from error
+
+
+def extended(parts: Iterable[tuple[int, bytes]], more: Members) -> tuple[bytes, bytes]:
+    """Return the ids and the codes, as bytes, of parts of a cell (count, data) and of *more*."""
+    ids = codes = b""
+    width = more.codes.shape[1]
+    for count, data in parts:
+        if type(count) is not int or type(data) is not bytes or len(data) != count * (8 + width):
+            raise damaged("a cell with parts of several dimensions")
+        ids += data[: 8 * count]
+        codes += data[8 * count :]
+    return ids + more.ids.tobytes(), codes + more.codes.tobytes()
 
 
 def join_members(parts: Sequence[Members]) -> Members:

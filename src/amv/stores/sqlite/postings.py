@@ -96,10 +96,9 @@ def _find(execute: Execute, ns_id: int, terms: Iterable[str]) -> list[_Term]:
     if not wanted:
         return []
     found = decoded(_term_of, execute(_FIND, (apsw.carray(wanted), ns_id)), "a term")
-    for term in found:
-        # Appending to half a posting would shift those that follow.
-        if len(term.tail) % _SIZE:
-            raise damaged("a list of postings")
+    # Appending to half a posting would shift those that follow.
+    if any(len(term.tail) % _SIZE for term in found):
+        raise damaged("a list of postings")
     return found
 
 

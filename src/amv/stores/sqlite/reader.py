@@ -126,7 +126,8 @@ _CENTROIDS = """SELECT c.cell_id, c.centroid FROM carray(?) a
 _SNAPSHOT = """SELECT CAST(coalesce(data, '') AS BLOB), CAST(coalesce(cell_ids, '') AS BLOB)
     FROM cell_snapshot WHERE ns_id = ?"""
 _WAYPOINTS = """SELECT a.value, CAST(coalesce(c.centroid, w.centroid, '') AS BLOB) FROM carray(?) a
-    LEFT JOIN cell c ON c.cell_id = a.value LEFT JOIN waypoint w ON w.cell_id = a.value"""
+    LEFT JOIN cell c ON c.cell_id = a.value
+    LEFT JOIN waypoint w ON w.ns_id = ? AND w.cell_id = a.value"""
 _SIZES = f"""SELECT c.cell_id, (SELECT coalesce(sum(p.members), 0) FROM cell_part p
         WHERE p.id >= c.cell_id * {PARTS_MAX} AND p.id < (c.cell_id + 1) * {PARTS_MAX})
     FROM carray(?) a CROSS JOIN cell c ON c.cell_id = a.value"""
@@ -334,7 +335,7 @@ class SqliteReader:
             return None
         data, ids = row
         cell_ids = np.frombuffer(ids, np.int64, len(ids) // 8)
-        return with_centroids(data, cell_ids, dict(self._by_ids(_WAYPOINTS, cell_ids)))
+        return with_centroids(data, cell_ids, dict(self._by_ids(_WAYPOINTS, cell_ids, ns_id)))
 
     def members(self, cell_ids: Ids) -> dict[int, Members]:
         parts: dict[int, list[Members]] = {}
@@ -362,13 +363,13 @@ class SqliteReader:
             return _ids([])
         return _ids(self._column(statement, _array(sorted(set(keys)))))
 
-    def _by_ids(self, statement: str, ids: Ids) -> list[Any]:
+    def _by_ids(self, statement: str, ids: Ids, *params: int) -> list[Any]:
         """Run a statement over an array of ids, ascending and each once."""
         if not len(ids):
             return []
         unique = ascending(ids).astype(np.int64, copy=False)
         try:
-            found: list[Any] = self._execute(statement, (apsw.carray(unique),)).fetchall()
+            found: list[Any] = self._execute(statement, (apsw.carray(unique), *params)).fetchall()
         except UnicodeDecodeError as error:
             # Where a number or a blob should be, damage may have put text.
             raise damaged("an index") from error

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from operator import contains
+from itertools import product
 from typing import Any, TypeVar, cast
 
 import msgspec.json
@@ -74,14 +74,14 @@ _KINDS: dict[str, frozenset[type]] = {
 }
 
 
-def kinds(letters: str) -> tuple[frozenset[type], ...]:
+def kinds(letters: str) -> frozenset[tuple[type, ...]]:
     """Return what `check_kinds` takes: i integer, f float, t text, b bytes; F, I, T or null."""
-    return tuple(_KINDS[letter] for letter in letters)
+    return frozenset(product(*(_KINDS[letter] for letter in letters)))
 
 
-def check_kinds(columns: Params, expected: tuple[frozenset[type], ...]) -> None:
+def check_kinds(columns: Params, expected: frozenset[tuple[type, ...]]) -> None:
     """Raise TypeError unless each column is of its type: damage can put anything anywhere."""
-    if not all(map(contains, expected, map(type, columns))):
+    if tuple(map(type, columns)) not in expected:
         raise TypeError("a column is not of its type")
 
 

@@ -33,7 +33,7 @@ from amv.stores.sqlite.codec import (
     decode_members,
     encode_members,
     encode_vectors,
-    join_members,
+    extended,
 )
 from amv.stores.sqlite.filters_sql import stored
 from amv.stores.sqlite.lean import without_centroids
@@ -116,7 +116,7 @@ _RETIRE = f"""UPDATE placement SET cell_id = {RETIRED}, second_id = 0, third_id 
 
 _CELLS_OF = "SELECT cell_id, CAST(coalesce(centroid, '') AS BLOB) FROM cell WHERE ns_id = ?"
 _ADD_SNAPSHOT = "INSERT INTO cell_snapshot (ns_id, data, last_id, cell_ids) VALUES (?, ?, ?, ?)"
-_ADD_WAYPOINT = """INSERT INTO waypoint SELECT c.cell_id, c.ns_id, c.centroid
+_ADD_WAYPOINT = """INSERT INTO waypoint SELECT c.ns_id, c.cell_id, c.centroid
     FROM cell c JOIN cell_snapshot s USING (ns_id) WHERE c.cell_id = ? AND c.cell_id <= s.last_id"""
 _DROP_SNAPSHOT = (
     "DELETE FROM cell_snapshot WHERE ns_id = ?",
@@ -329,29 +329,26 @@ class SqliteWriter(SqliteReader):
             "INSERT INTO cell VALUES (NULL, ?, ?)", (ns_id, centroid.astype(np.float16).tobytes())
         )
         cell_id = self._connection.last_insert_rowid()
-        self._executemany(_PUT_PART, _part_params(cell_id * PARTS_MAX, members))
+        self._executemany(_PUT_PART, _part_params(cell_id * PARTS_MAX, *extended([], members)))
         return cell_id
 
     def extend_cells(self, members: Mapping[int, Members]) -> None:
         parts = []
         for cell_id, part_id, count, data in self._by_ids(_LAST_PARTS, np.array(list(members))):
-            more = members[cell_id]
             if part_id is None:
-                part_id = cell_id * PARTS_MAX
-            else:
-                more = join_members([decode_members(count, data), more])
-            own = _part_params(part_id, more)
+                part_id, count, data = cell_id * PARTS_MAX, 0, b""
+            own = _part_params(part_id, *extended([(count, data)], members[cell_id]))
             # Parts between may be gone.
-            is_full = bool(own) and own[-1][0] // PARTS_MAX > cell_id
+            is_full = own[-1][0] >= (cell_id + 1) * PARTS_MAX
             parts += self._parts_anew(cell_id, members[cell_id]) if is_full else own
         self._executemany(_PUT_PART, parts)
 
     def _parts_anew(self, cell_id: int, more: Members) -> list[tuple[int, int, bytes]]:
         """Return the rows of a cell's members, and of *more*, numbered from the first again."""
         parts = self._execute(_OWN_PARTS, (cell_id,)).fetchall()
-        kept = [decode_members(count, data) for _, count, data in parts]
         self._execute(_DROP_PARTS, (cell_id,))
-        return _part_params(cell_id * PARTS_MAX, join_members([*kept, more]))
+        kept = [(count, data) for _, count, data in parts]
+        return _part_params(cell_id * PARTS_MAX, *extended(kept, more))
 
     def remove_members(self, cell_id: int, vector_ids: Ids) -> None:
         for part_id, count, data in self._execute(_OWN_PARTS, (cell_id,)).fetchall():
@@ -361,7 +358,7 @@ class SqliteWriter(SqliteReader):
                 continue
             if stays.any():
                 left = Members(members.ids[stays], members.codes[stays])
-                self._execute(_PUT_PART, _part(part_id, left))
+                self._execute(_PUT_PART, (part_id, len(left.ids), encode_members(left)))
             else:
                 self._execute("DELETE FROM cell_part WHERE id = ?", (part_id,))
 
@@ -424,19 +421,21 @@ class SqliteWriter(SqliteReader):
         self._executemany("DELETE FROM event_offset WHERE log = ?", [(log,) for log in logs])
 
 
-def _part_params(part_id: int, members: Members) -> list[tuple[int, int, bytes]]:
+def _part_params(part_id: int, ids: bytes, codes: bytes) -> list[tuple[int, int, bytes]]:
     """Return the rows of parts of a cell, the first being *part_id*; none without members."""
-    ids, codes = members
-    step = max(1, PART_BYTES // (8 + codes.shape[1]))
-    starts = range(0, len(ids), step)
+    count = len(ids) // 8
+    width = len(codes) // max(1, count)
+    step = max(1, PART_BYTES // (8 + width))
+    if 0 < count <= step:
+        return [(part_id, count, ids + codes)]
     return [
-        _part(part_id + n, Members(ids[start : start + step], codes[start : start + step]))
-        for n, start in enumerate(starts)
+        (
+            part_id + n,
+            min(step, count - start),
+            ids[8 * start : 8 * (start + step)] + codes[width * start : width * (start + step)],
+        )
+        for n, start in enumerate(range(0, count, step))
     ]
-
-
-def _part(part_id: int, members: Members) -> tuple[int, int, bytes]:
-    return part_id, len(members.ids), encode_members(members)
 
 
 def _entry_params(key: int, row: Row) -> list[tuple[Any, ...]]:
