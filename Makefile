@@ -41,11 +41,12 @@ PINNED = -c requirements/dev.txt
 # What AMV is compared with; each is installed in an environment of its own.
 RIVALS := $(basename $(notdir $(wildcard requirements/rivals/*.in)))
 
-pins: $(VENV)/.dev ## write requirements/ anew from pyproject.toml and requirements/rivals/*.in
+pins: $(VENV)/.dev ## write requirements/ anew from pyproject.toml and the .in files
 	$(COMPILE) pyproject.toml $(UPGRADE) --extra dev -o requirements/dev.txt
 	$(COMPILE) pyproject.toml $(UPGRADE) $(PINNED) -o requirements/runtime.txt
 	$(COMPILE) pyproject.toml $(UPGRADE) $(PINNED) --build-deps-for editable --only-build-deps \
 		-o requirements/build.txt
+	$(COMPILE) $(UPGRADE) $(PINNED) requirements/tau2.in -o requirements/tau2.txt
 	for name in $(RIVALS); do $(COMPILE) $(UPGRADE) requirements/rivals/$$name.in \
 		-o requirements/rivals/$$name.txt || exit 1; done
 

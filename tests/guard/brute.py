@@ -24,8 +24,8 @@ class Sort:
     inconclusive: Fraction
     group: str
 
-    def rows(self, n: int) -> list[tuple[Weights, bool, bool]]:
-        """Return of each outcome its likelihoods, and whether it is conclusive and refutes."""
+    def rows(self, n: int) -> list[tuple[Weights, bool, frozenset[int]]]:
+        """Return of each outcome its likelihoods, whether it is conclusive, what it refutes."""
         found = []
         for refuted in product([False, True], repeat=len(self.premises)):
             row = []
@@ -36,9 +36,10 @@ class Sort:
                     right = self.sensitivity if is_bad else self.specificity
                     likelihood *= right if says == is_bad else 1 - right
                 row.append(likelihood)
-            found.append((tuple(row), True, any(refuted)))
+            bad = {p for p, says in zip(self.premises, refuted, strict=True) if says}
+            found.append((tuple(row), True, frozenset(bad)))
         if self.inconclusive:
-            found.append(((self.inconclusive,) * (1 << n), False, False))
+            found.append(((self.inconclusive,) * (1 << n), False, frozenset()))
         return found
 
 
@@ -85,27 +86,32 @@ class Small:
     def best(self) -> Fraction:
         """Return what the best plan is expected to lose."""
         self_rows = [check.rows(len(self.thetas)) for check in self.checks]
-        return self._best(self.belief, frozenset(range(len(self.checks))), False, self_rows)
+        return self._best(self.belief, frozenset(range(len(self.checks))), frozenset(), self_rows)
 
-    def _stopped(self, weights: Weights, can_repair: bool) -> Fraction:
-        mass, risk, harm = sum(weights), Fraction(0), sum(weights[1:])
-        for state, weight in enumerate(weights):
-            wrong = [theta for i, theta in enumerate(self.thetas) if state >> i & 1]
-            risk += weight * max(wrong, default=Fraction(0))
-        may = risk <= min(self.risk_max, self.abstain) * mass and harm <= self.harm_max * mass
-        value = risk if may else self.abstain * mass
-        if can_repair and self.repair is not None:
-            value = min(value, self.repair * mass)
+    def _stopped(self, weights: Weights, refuted: frozenset[int]) -> Fraction:
+        value = self._ended(weights, frozenset())
+        if refuted and self.repair is not None:
+            # What was refuted holds in the repaired action, of which is decided afresh.
+            value = min(value, self.repair * sum(weights) + self._ended(weights, refuted))
         return value
+
+    def _ended(self, weights: Weights, but: frozenset[int]) -> Fraction:
+        mass, risk, harm = sum(weights), Fraction(0), Fraction(0)
+        for state, weight in enumerate(weights):
+            bad = [i for i in range(len(self.thetas)) if state >> i & 1 and i not in but]
+            risk += weight * max((self.thetas[i] for i in bad), default=Fraction(0))
+            harm += weight if bad else 0
+        may = risk <= min(self.risk_max, self.abstain) * mass and harm <= self.harm_max * mass
+        return risk if may else self.abstain * mass
 
     def _best(
         self,
         weights: Weights,
         left: frozenset[int],
-        can_repair: bool,
-        rows: Sequence[list[tuple[Weights, bool, bool]]],
+        refuted: frozenset[int],
+        rows: Sequence[list[tuple[Weights, bool, frozenset[int]]]],
     ) -> Fraction:
-        value, mass = self._stopped(weights, can_repair), sum(weights)
+        value, mass = self._stopped(weights, refuted), sum(weights)
         for number in left:
             group = self.checks[number].group
             same = frozenset(j for j in left if self.checks[j].group == group)
@@ -113,7 +119,7 @@ class Small:
             for row, is_over, refutes in rows[number]:
                 after = tuple(w * one for w, one in zip(weights, row, strict=True))
                 rest = left - (same if is_over else {number})
-                checked += self._best(after, rest, can_repair or refutes, rows)
+                checked += self._best(after, rest, refuted | refutes, rows)
             value = min(value, checked)
         return value
 

@@ -64,11 +64,13 @@ def test_env_probe_looks_twice_at_what_is_least_certain() -> None:
     assert env_probe(UNCHECKED).verdict is Verdict.ABSTAIN
 
 
-def test_ttl_goes_by_age_alone() -> None:
+def test_ttl_goes_by_age_until_it_has_checked() -> None:
     assert ttl(problem([0.9, 0.9], ages_h=(1.0, 24.0))).verdict is Verdict.PROCEED
     assert ttl(problem([0.1, 0.1], ages_h=(1.0, 25.0))).check == 1
     assert ttl(problem([0.1, 0.1], (), ages_h=(1.0, 25.0))).verdict is Verdict.ABSTAIN
     assert ttl(problem([0.1, 0.1], (), ages_h=(1.0, 25.0), made=1)).verdict is Verdict.PROCEED
+    # What its checks have refuted does not go ahead.
+    assert ttl(problem([0.1, 0.9], (), ages_h=(1.0, 25.0), made=1)).verdict is Verdict.ABSTAIN
 
 
 def test_where_no_check_tells_of_the_premise_any_is_made() -> None:

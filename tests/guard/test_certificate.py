@@ -67,9 +67,20 @@ def test_testing_begins_where_there_are_enough_executions() -> None:
     assert made.coverage == 0.4
 
 
+def test_one_harm_by_chance_does_not_end_the_row_at_its_beginning() -> None:
+    """Where 64 go ahead one harm is too many, though it may be the only one of all."""
+    found = [Trial(0.001, 64, 1), Trial(0.002, 104, 1), Trial(0.003, 112, 1), Trial(0.1, 300, 4)]
+
+    assert certified(found, epsilon=EPSILON, delta=DELTA, instances=400).threshold == 0.1
+    # Where no more go ahead, that is where it begins.
+    assert certified(found[:1], epsilon=EPSILON, delta=DELTA, instances=400).threshold is None
+    few = [Trial(0.001, 64, 0)]
+    assert certified(few, epsilon=EPSILON, delta=DELTA, instances=400).threshold == 0.001
+
+
 def test_the_first_that_fails_ends_the_row() -> None:
     """One that passes after it may do so by luck, which nothing corrects for."""
-    found = [Trial(0.01, 100, 0), Trial(0.02, 200, 30), Trial(0.05, 2000, 30)]
+    found = [Trial(0.01, 120, 0), Trial(0.02, 200, 30), Trial(0.05, 2000, 30)]
 
     assert certified(found, epsilon=EPSILON, delta=DELTA, instances=2000).threshold == 0.01
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amv.errors import InvalidInput
+from amv.guard.ahead import lookahead
 from amv.guard.baselines import always_verify
 from amv.guard.belief import independent
 from amv.guard.loss import Prices
@@ -140,6 +141,19 @@ def test_a_refuted_action_is_repaired_where_that_is_cheaper() -> None:
     assert stop(refuted, "it").verdict is Verdict.REPAIR
     # Nothing was read before, so that nothing can be put right.
     assert stop(case, "it").verdict is Verdict.ABSTAIN
+
+
+def test_a_repaired_action_is_decided_afresh() -> None:
+    """What else is doubtful is not repaired with it, so that is checked before, or it is left."""
+    checks = [perfect([0], 2), perfect([1], 2)]
+    both, one = (problem([0.5, 0.5], c, repair=0.5) for c in (checks, checks[:1]))
+    refuted = independent([1.0, 0.5])
+
+    plan = exact(both.after(0, 1, refuted))
+    assert plan.verdict is Verdict.VERIFY
+    assert plan.expected_loss == pytest.approx(0.1 + 0.5)
+    assert stop(one.after(0, 1, refuted), "it").verdict is Verdict.ABSTAIN
+    assert lookahead(both.after(0, 1, refuted)).expected_loss == plan.expected_loss
 
 
 def test_a_screen_forbids_what_would_pay() -> None:

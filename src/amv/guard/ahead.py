@@ -19,12 +19,14 @@ from amv.guard.plan import (
     stop,
     stopped,
     summed,
-    times,
     work_of,
 )
 
 EXACT_MAX = 2_000_000
 """Histories times states that exact planning takes on."""
+
+Repairs = npt.NDArray[np.int64]
+"""Of each row, the premises that could be repaired, as bits."""
 
 AHEAD_MAX = 4_000_000
 """Pairs of answers times states of which look-ahead goes into the second answer, too."""
@@ -56,6 +58,7 @@ class _Ahead:
         self._check_of = np.asarray([j for j, _ in self._outcomes])
         self._rows = np.stack([checks[j].likelihood[o] for j, o in self._outcomes])
         self._repairs = np.asarray([checks[j].repairs[o] for j, o in self._outcomes])
+        self._rests: dict[int, Matrix] = {}
         self._confirm = np.asarray(
             [self._outcomes.index((j, c.confirms.index(True))) for j, c in enumerate(checks)]
         )
@@ -80,9 +83,7 @@ class _Ahead:
         values = self._second(weights, open_, can)
         return [float(self._prices[j] + values[self._check_of == j].sum()) for j in range(m)]
 
-    def _second(
-        self, weights: Matrix, open_: npt.NDArray[np.bool_], can: npt.NDArray[np.bool_]
-    ) -> Vector:
+    def _second(self, weights: Matrix, open_: npt.NDArray[np.bool_], can: Repairs) -> Vector:
         """Return the value of each row, looking one check ahead and then along chains."""
         rows, outs = len(weights), len(self._outcomes)
         best = np.minimum(self._stop(weights, can), self._chain(weights, open_, can))
@@ -100,23 +101,41 @@ class _Ahead:
             best = np.where(open_[:, j], np.minimum(best, value), best)
         return best
 
-    def _stop(self, weights: Matrix, can: npt.NDArray[np.bool_]) -> Vector:
+    def _stop(self, weights: Matrix, can: Repairs) -> Vector:
         mass, risk, harm = summed(weights, self._sums)
-        repair = np.where(can, times(self._problem.repair, mass), np.inf)
+        repair = self._problem.repaired(weights, can)
         return stopped(mass, risk, harm, self._problem.prices, repair)
 
-    def _chain(
-        self, weights: Matrix, open_: npt.NDArray[np.bool_], can: npt.NDArray[np.bool_]
-    ) -> Vector:
+    def _repaired(self, weights: Matrix, can: Repairs, mass: Matrix) -> Matrix:
+        """Return what repairing loses after each outcome, of shape (rows, outcomes)."""
+        price = self._problem.prices.repair
+        if price is None:
+            return np.full(mass.shape, np.inf)
+        risk, harm = np.empty(mass.shape), np.empty(mass.shape)
+        for known in np.unique(can).tolist():
+            own = can == known
+            sums = np.tensordot(weights[own], self._rest(known), axes=(1, 0))
+            risk[own], harm[own] = sums[:, :, 0], sums[:, :, 1]
+        afresh = stopped(mass, risk, harm, self._problem.prices, np.full(mass.shape, np.inf))
+        return np.where(can[:, None] | self._repairs[None, :], price * mass + afresh, np.inf)
+
+    def _rest(self, known: int) -> Matrix:
+        """Return what, by outcome, gives R and H of what is left once all refuted is repaired."""
+        if known not in self._rests:
+            states = np.arange(self._rows.shape[1])
+            rest = states[None, :] & ~(known | self._repairs)[:, None]
+            sums = np.stack([self._problem.losses[rest], rest > 0], axis=2)
+            self._rests[known] = (self._rows[:, :, None] * sums).transpose(1, 0, 2)
+        return self._rests[known]
+
+    def _chain(self, weights: Matrix, open_: npt.NDArray[np.bool_], can: Repairs) -> Vector:
         """Return the value of checking until refuted, in an order that refutes cheaply."""
         ends, costs = [], []
         w, free = weights, open_.copy()
         while free.any():
             found = np.tensordot(w, self._table, axes=(1, 0))
             mass, risk, harm = found[:, :, 0], found[:, :, 1], found[:, :, 2]
-            repair = np.where(
-                can[:, None] | self._repairs[None, :], times(self._problem.repair, mass), np.inf
-            )
+            repair = self._repaired(w, can, mass)
             halts = stopped(mass, risk, harm, self._problem.prices, repair)
             confirmed = mass[:, self._confirm]
             total = w.sum(axis=1)

@@ -79,13 +79,14 @@ def env_probe(problem: Problem) -> Plan:
 
 
 def ttl(problem: Problem) -> Plan:
-    """Trust a claim that is young enough; check while one is not, then abstain."""
+    """Trust a claim that is young enough; check all there is while one is not, then believe it."""
     old = np.asarray([age_h > TTL_H for age_h in problem.ages_h])
-    if not old.any() or (problem.made and not problem.checks):
+    if not old.any():
         return _ended(problem, Verdict.PROCEED, "ttl")
     if problem.checks:
         return _checking(problem, _about(problem, old.astype(np.float64)), "ttl")
-    return _ended(problem, Verdict.ABSTAIN, "ttl")
+    is_fine = problem.made > 0 and marginals(problem.belief).max() <= THRESHOLD
+    return _ended(problem, Verdict.PROCEED if is_fine else Verdict.ABSTAIN, "ttl")
 
 
 def _about(problem: Problem, weight: np.ndarray[tuple[int], np.dtype[np.float64]]) -> int:

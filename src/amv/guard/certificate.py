@@ -37,6 +37,10 @@ ALPHA = 0.001
 """How often, per execution, the alarm is raised at most though the certificate holds."""
 
 
+BORNE = 2
+"""How many harms the first threshold that is tested could bear."""
+
+
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """One action whose truth is known, with what each of its checks would have found."""
 
@@ -71,13 +75,16 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         return self.executed / self.instances if self.instances else 0.0
 
 
-def executions_needed(epsilon: float, delta: float) -> int:
-    """Return with how few executions, none of them harmful, a bound can hold.
+def executions_needed(epsilon: float, delta: float, harmed: int = 0) -> int:
+    """Return with how few executions, so many of them harmful, a bound can hold.
 
-    >>> executions_needed(0.05, 0.1)
-    45
+    >>> executions_needed(0.05, 0.1), executions_needed(0.05, 0.1, harmed=2)
+    (45, 105)
     """
-    return math.ceil(math.log(delta) / math.log1p(-epsilon))
+    needed = math.ceil(math.log(delta) / math.log1p(-epsilon))
+    while harmed and binomial_tail(harmed, needed, epsilon) > delta:
+        needed += 1
+    return needed
 
 
 def binomial_tail(harmed: int, executed: int, epsilon: float) -> float:
@@ -144,18 +151,22 @@ def trials(instances: Sequence[Instance], thresholds: Sequence[float] = THRESHOL
 def certified(
     found: Sequence[Trial], *, epsilon: float, delta: float, instances: int
 ) -> Certificate:
-    """Return the loosest threshold whose bound holds, of trials from the strictest on."""
+    """Return the loosest threshold whose bound holds, of trials from the strictest on.
+
+    The row begins where some harms by chance would not end it at once, if it gets so far.
+    """
     check_bounds(epsilon, delta)
     needed = executions_needed(epsilon, delta)
+    most = max((trial.executed for trial in found), default=0)
+    ample = executions_needed(epsilon, delta, harmed=BORNE)
     best: Trial | None = None
     for trial in found:
-        # Passed over by its count alone, which says nothing of harm.
-        if trial.executed < needed:
+        # Passed over by counts alone, which say nothing of harm.
+        if trial.executed < (ample if most >= ample else needed):
             continue
         if binomial_tail(trial.harmed, trial.executed, epsilon) > delta:
             break
         best = trial
-    most = max((trial.executed for trial in found), default=0)
     why = (
         f"at most {most} actions go ahead, and a bound needs {needed} of them"
         if most < needed

@@ -218,7 +218,7 @@ class _Heard(NamedTuple):
     belief: Vector
     asked: set[str]
     closed: set[str]
-    can_repair: bool
+    can_repair: int
     unresolved: tuple[int, ...]
     refuted: tuple[int, ...]
 
@@ -227,7 +227,7 @@ def _heard(case: Case, evidence: Sequence[Evidence], belief: Vector) -> _Heard:
     by_name = {check.name: check for check in case.checks}
     asked: set[str] = set()
     closed: set[str] = set()
-    can_repair = False
+    can_repair = 0
     # By premise: asked of in vain, told of, and told of by sources that can't both be right.
     unsettled: set[int] = set()
     settled: set[int] = set()
@@ -255,7 +255,9 @@ def _heard(case: Case, evidence: Sequence[Evidence], belief: Vector) -> _Heard:
         if told:
             closed.add(check.group)
             belief = updated(belief, likelihood)
-            can_repair = can_repair or (found.has_value and "refuted" in found.outcomes)
+            outcomes = zip(check.premises, found.outcomes, strict=True)
+            read = sum(1 << premise for premise, outcome in outcomes if outcome == "refuted")
+            can_repair |= read if found.has_value else 0
     unresolved = tuple(sorted((unsettled - settled) | contradicted))
     return _Heard(belief, asked, closed, can_repair, unresolved, tuple(sorted(refuted)))
 
@@ -281,7 +283,7 @@ def judge(case: Case, evidence: Sequence[Evidence]) -> Judgement:
         thetas=tuple(premise.theta for premise in case.premises),
         prices=case.prices(),
         checks=_checks(left, len(case.premises), case.repair is not None),
-        can_repair=heard.can_repair and case.repair is not None,
+        can_repair=heard.can_repair,
         made=len(heard.asked),
         ages_h=tuple(premise.age_h for premise in case.premises),
     )
@@ -300,9 +302,9 @@ def _names(case: Case, premises: Sequence[int]) -> tuple[str, ...]:
 
 
 def _ended_without_executing(problem: Problem, plan: Plan) -> Plan:
-    abstain = problem.prices.abstain
-    if problem.can_repair and problem.repair < abstain:
-        return plan._replace(verdict=Verdict.REPAIR, expected_loss=problem.repair)
+    abstain, repair = problem.prices.abstain, problem.repair
+    if repair < abstain:
+        return plan._replace(verdict=Verdict.REPAIR, expected_loss=repair)
     return plan._replace(verdict=Verdict.ABSTAIN, expected_loss=abstain)
 
 

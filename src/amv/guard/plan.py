@@ -51,16 +51,17 @@ class Check:
     """A check as a planner sees it: its price, and how likely each outcome is in each state.
 
     *likelihood* has shape (outcomes, 2^n) with columns that sum to 1.  An
-    outcome that is not *conclusive* is no evidence.  One that *repairs* read a
-    value with which the action could be repaired.  Of checks of one *group*
-    only the first conclusive answer counts.
+    outcome that is not *conclusive* is no evidence.  *repairs* holds, of each,
+    the premises (bit i for premise i) of which it read a value with which the
+    action could be repaired.  Of checks of one *group* only the first conclusive
+    answer counts.
     """
 
     name: str
     cost: float
     likelihood: Matrix
     conclusive: tuple[bool, ...]
-    repairs: tuple[bool, ...]
+    repairs: tuple[int, ...]
     confirms: tuple[bool, ...]
     group: str
 
@@ -118,7 +119,12 @@ def check_of(
         cost=cost,
         likelihood=table,
         conclusive=tuple(conclusive),
-        repairs=tuple(repairs and 0 < o < outcomes for o in range(len(table))),
+        repairs=tuple(
+            sum(1 << p for j, p in enumerate(premises) if o >> j & 1)
+            if repairs and o < outcomes
+            else 0
+            for o in range(len(table))
+        ),
         confirms=tuple(o == 0 for o in range(len(table))),
         group=name if group is None else group,
     )
@@ -128,16 +134,16 @@ def check_of(
 class Problem:
     """One decision: a belief over 2^n states, the thetas of n premises, prices, checks left.
 
-    *can_repair* says whether a value to repair with was read already, *made* how
-    many checks were made, *ages_h* how old each claim is.  The last two are for
-    baselines.
+    *can_repair* holds the premises (bit i for premise i) of which a value to repair
+    with was read already, *made* how many checks were made, *ages_h* how old each
+    claim is.  The last two are for baselines.
     """
 
     belief: Vector
     thetas: tuple[float, ...]
     prices: Prices
     checks: tuple[Check, ...] = ()
-    can_repair: bool = False
+    can_repair: int = 0
     made: int = 0
     ages_h: tuple[float, ...] = ()
 
@@ -177,14 +183,30 @@ class Problem:
 
     @property
     def repair(self) -> float:
-        """What repairing costs; infinite where it is not possible at all."""
-        return math.inf if self.prices.repair is None else self.prices.repair
+        """What repairing now loses; infinite where it is not possible."""
+        return float(self.repaired(self.belief[None, :], np.asarray([self.can_repair]))[0])
 
     def sums(self) -> Matrix:
         """Return the weights by which w gives mass, R and H times mass; of shape (3, 2^n)."""
         is_bad = np.ones(len(self.belief))
         is_bad[0] = 0.0
         return np.stack([np.ones(len(self.belief)), self.losses, is_bad])
+
+    def repaired(self, weights: Matrix, repairs: npt.NDArray[np.int64]) -> Vector:
+        """Return what repairing loses, times mass, of rows of weights that could be repaired so.
+
+        A repaired action is decided afresh: what was refuted holds in it, and of
+        all else is known what was known.  So it costs its price, and then what
+        ending such a decision loses.
+        """
+        if self.prices.repair is None:
+            return np.full(len(weights), np.inf)
+        rest = np.arange(len(self.belief))[None, :] & ~repairs[:, None]
+        mass = weights.sum(axis=1)
+        risk = (weights * self.losses[rest]).sum(axis=1)
+        harm = (weights * (rest > 0)).sum(axis=1)
+        afresh = stopped(mass, risk, harm, self.prices, np.full(len(weights), np.inf))
+        return np.where(repairs > 0, self.prices.repair * mass + afresh, np.inf)
 
     def after(self, number: int, outcome: int, belief: Vector) -> "Problem":
         """Return the problem that is left after a check's outcome, with the belief it leaves."""
@@ -200,7 +222,7 @@ class Problem:
             thetas=self.thetas,
             prices=self.prices,
             checks=left,
-            can_repair=self.can_repair or check.repairs[outcome],
+            can_repair=self.can_repair | check.repairs[outcome],
             made=self.made + 1,
             ages_h=self.ages_h,
         )
@@ -237,8 +259,9 @@ def stop(problem: Problem, planner: str, checked: Sequence[float] = ()) -> Plan:
     is_fine = prices.may_execute(risk, problem.harm)
     value = risk if is_fine else prices.abstain
     verdict = Verdict.PROCEED if is_fine else Verdict.ABSTAIN
-    if problem.can_repair and problem.repair < value:
-        value, verdict = problem.repair, Verdict.REPAIR
+    repair = problem.repair
+    if repair < value:
+        value, verdict = repair, Verdict.REPAIR
     return Plan(verdict, None, value, value, tuple(checked), planner)
 
 
@@ -272,8 +295,7 @@ def myopic(problem: Problem) -> Plan:
     for check, price in zip(problem.checks, prices_of(problem), strict=True):
         weights = problem.belief * check.likelihood
         mass, risk, harm = summed(weights, sums)
-        repairs = problem.can_repair | np.asarray(check.repairs)
-        repair = np.where(repairs, times(problem.repair, mass), np.inf)
+        repair = problem.repaired(weights, problem.can_repair | np.asarray(check.repairs))
         checked.append(price + float(stopped(mass, risk, harm, problem.prices, repair).sum()))
     return chosen(problem, checked, "myopic")
 
@@ -282,14 +304,6 @@ def summed(weights: Matrix, sums: Matrix) -> Matrix:
     """Return mass, R and H times mass of each row of weights, of shape (3, rows)."""
     # Not by BLAS: it would spread so little work over threads, which then wait for each other.
     found: Matrix = np.einsum("rs,ks->kr", weights, sums)
-    return found
-
-
-def times(price: float, mass: Vector) -> Vector:
-    """Return a price, which may be infinite, times mass, which may be zero."""
-    if price == math.inf:
-        return np.full(mass.shape, np.inf)
-    found: Vector = price * mass
     return found
 
 
@@ -383,8 +397,7 @@ def _values(problem: Problem) -> _Values:
         weights = np.concatenate([weights, *(weights * row for row in check.likelihood)])
         repairs = np.concatenate([repairs, *(repairs | one for one in check.repairs)])
     mass, risk, harm = summed(weights, problem.sums())
-    repair = np.where(repairs, times(problem.repair, mass), np.inf)
-    best = stopped(mass, risk, harm, problem.prices, repair)
+    best = stopped(mass, risk, harm, problem.prices, problem.repaired(weights, repairs))
     prices = prices_of(problem)
     for j, free in shape.moves:
         stride = shape.strides[j]

@@ -1,0 +1,10 @@
+"""Upstream premise changed: what another premise follows from is no longer so."""
+
+from random import Random
+
+from bench.guard.world import Fact, State, World
+
+
+def apply(world: World, state: State, fact: Fact, rng: Random) -> None:
+    """Change an attribute of *state*; see the module."""
+    world.change(state, fact.subject, fact.attribute, rng)
