@@ -345,6 +345,48 @@ def test_a_page_costs_what_it_holds_however_much_there_is(
     assert 0 < steps[1] <= 1.2 * steps[0]
 
 
+def test_what_a_decision_reads_and_writes_costs_the_same_after_ten_times_as_many(
+    path: Path,
+) -> None:
+    """Counted in steps of SQLite's machine, too."""
+    with closing(SqliteStore.open(path)) as store:
+        guard = SqliteGuardStore(store)
+
+        def decide(tx: GuardWriter, n: int) -> None:
+            decision_id = f"d{n:05}"
+            tx.append(record_row(n, decision_id))
+            tx.put_text(text_row(decision_id)._replace(namespace=OWNER))
+            tx.put_approval(approval_row(f"a{n:05}", decision_id=decision_id))
+            tx.put_ledger(ledger_row(decision_id, decision_id=decision_id))
+            assert tx.last_record(decision_id) == tx.last_record(decision_id, kind="opened")
+            assert len(tx.records(decision_id=decision_id)) == 1
+            assert len(tx.records(decision_id=decision_id, kind="opened", limit=1)) == 1
+
+        def steps_of(tx: GuardWriter, n: int) -> int:
+            count = [0]
+
+            def tick() -> bool:
+                count[0] += 1
+                return False
+
+            connection = tx._execute("SELECT 1").connection  # type: ignore[attr-defined]
+            connection.set_progress_handler(tick, 10)
+            decide(tx, n)
+            connection.set_progress_handler(None)
+            return count[0]
+
+        def fill(tx: GuardWriter, first: int, end: int) -> None:
+            for n in range(first, end):
+                decide(tx, n)
+
+        guard.write(lambda tx: fill(tx, 1, 300))
+        before = guard.write(lambda tx: steps_of(tx, 300))
+        guard.write(lambda tx: fill(tx, 301, 3000))
+        after = guard.write(lambda tx: steps_of(tx, 3000))
+
+    assert 0 < after <= 1.2 * before
+
+
 def test_a_file_of_before_pages_lists_the_same(path: Path) -> None:
     """Decisions and requests, in each namespace and those above, with odd names."""
     names = [("a",), ("a", "b c"), ('q"', "\\", "\t\u00e9\u2028'/"), ("a", "b c", "d")]

@@ -43,7 +43,8 @@ _SPENT = """SELECT s.amount FROM guard_spent s JOIN guard_ledger l ON l.key = s.
     AND NOT (l.state = 'APPROVED' AND l.expires_s <= ?)"""
 
 _PUT_WITHIN = """INSERT INTO guard_within
-    SELECT ?1, number, decision_id FROM guard_record WHERE decision_id = ?2 AND kind = 'opened'"""
+    SELECT ?1, number, decision_id FROM guard_record INDEXED BY guard_record_by_decision
+    WHERE decision_id = ?2 AND kind = 'opened'"""
 _PUT_APPROVALS_WITHIN = """INSERT INTO guard_approval_within
     SELECT ?1, created_s, approval_id, state, decision_id FROM guard_approval
     WHERE decision_id = ?2"""
@@ -53,6 +54,11 @@ _DROP_FORGOTTEN = """DELETE FROM guard_text WHERE decision_id = ? AND EXISTS (
     SELECT 1 FROM guard_text_item t WHERE t.decision_id = ? AND NOT EXISTS (
         SELECT 1 FROM namespace n JOIN item i ON i.ns_id = n.ns_id AND i.id = t.item_id
         WHERE n.name = t.namespace))"""
+
+
+def _records_of(decision_id: str | None) -> str:
+    """Return how to select records: of one decision they are few, of one kind perhaps all."""
+    return _RECORDS if decision_id is None else f"{_RECORDS} INDEXED BY guard_record_by_decision"
 
 
 def _ledger_of(columns: tuple[Any, ...]) -> LedgerRow:
@@ -94,7 +100,7 @@ class SqliteGuardReader:
         self, decision_id: str | None = None, *, kind: str | None = None
     ) -> RecordRow | None:
         own, params = _where(decision_id=decision_id, kind=kind)
-        statement = f"{_RECORDS} WHERE {own} ORDER BY number DESC LIMIT 1"
+        statement = f"{_records_of(decision_id)} WHERE {own} ORDER BY number DESC LIMIT 1"
         found = self._execute(statement, params).fetchone()
         return None if found is None else RecordRow(*found)
 
@@ -109,7 +115,7 @@ class SqliteGuardReader:
         if kind == "opened" and decision_id is None:
             return self._records(OPENED, after, limit)
         own, params = _where(decision_id=decision_id, kind=kind)
-        statement = f"{_RECORDS} WHERE {own} AND number > ? ORDER BY number LIMIT ?"
+        statement = f"{_records_of(decision_id)} WHERE {own} AND number > ? ORDER BY number LIMIT ?"
         return self._records(statement, *params, after, limit)
 
     def opened(
