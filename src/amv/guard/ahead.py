@@ -1,10 +1,13 @@
 """Look-ahead: planning where the histories of answers are too many to go through.
 
 It goes two checks ahead, and values what comes after by a chain that checks
-until refuted, in the order in which a refutation is cheapest to find.
+until refuted, in the order in which a refutation is cheapest to find.  Where the
+refuted can be repaired, the chain goes on once with what else may be wrong.
 
 Source: DESIGN section 4.3.
 """
+
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -46,11 +49,17 @@ def lookahead(problem: Problem) -> Plan:
     return chosen(problem, _Ahead(problem).checked(), "lookahead")
 
 
+CURES = 1
+"""Through how many refuted premises a chain goes on checking what else may be wrong."""
+
+
 class _Ahead:
     """Look-ahead over one problem; rows are histories, in weights of shape (rows, 2^n)."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, cures: int = CURES) -> None:
         self._problem = problem
+        self._cures = cures
+        self._cured: _Ahead | None = None
         self._sums = problem.sums()
         self._prices = np.asarray(prices_of(problem))
         checks = problem.checks
@@ -128,6 +137,29 @@ class _Ahead:
             self._rests[known] = (self._rows[:, :, None] * sums).transpose(1, 0, 2)
         return self._rests[known]
 
+    def _going_on(
+        self, weights: Matrix, free: npt.NDArray[np.bool_], can: Repairs, outcome: int
+    ) -> Vector:
+        """Return what it loses to check on after an outcome, and to repair what it refuted then.
+
+        That is a chain over a belief in which the refuted holds, with the price of
+        repairing as good as paid: only who abstains in the end gets it back.
+        """
+        known = can | self._repairs[outcome]
+        after = weights * self._rows[outcome]
+        value = np.full(len(weights), np.inf)
+        rows = np.flatnonzero((known > 0) & free.any(axis=1))
+        prices = self._problem.prices
+        if not len(rows) or not self._cures or not prices.repair or prices.repair > prices.abstain:
+            return value
+        if self._cured is None:
+            paid = replace(prices, abstain=prices.abstain - prices.repair, repair=0.0)
+            self._cured = _Ahead(replace(self._problem, prices=paid), self._cures - 1)
+        own, open_ = _cured(after[rows], known[rows]), free[rows] & ~self._closes[outcome]
+        chain = self._cured._chain(own, open_, np.zeros(len(rows), dtype=np.int64))
+        value[rows] = prices.repair * own.sum(axis=1) + chain
+        return value
+
     def _chain(self, weights: Matrix, open_: npt.NDArray[np.bool_], can: Repairs) -> Vector:
         """Return the value of checking until refuted, in an order that refutes cheaply."""
         ends, costs = [], []
@@ -150,7 +182,9 @@ class _Ahead:
                     rest = (self._check_of == j) & (
                         np.arange(len(self._check_of)) != self._confirm[j]
                     )
-                    other[mine] = halts[np.ix_(mine, rest)].sum(axis=1)
+                    for o in np.flatnonzero(rest).tolist():
+                        going_on = self._going_on(w[mine], free[mine], can[mine], o)
+                        other[mine] += np.minimum(halts[mine, o], going_on)
             costs.append(np.where(usable, self._prices[pick] * total + other, np.inf))
             ends.append(self._stop(w, can))
             out = self._confirm[pick]
@@ -160,3 +194,15 @@ class _Ahead:
         for end, cost in zip(reversed(ends), reversed(costs), strict=True):
             value = np.minimum(end, cost + value)
         return value
+
+
+def _cured(weights: Matrix, known: Repairs) -> Matrix:
+    """Return weights of the same rows with the premises *known*, as bits, taken to hold."""
+    cured = weights.copy()
+    for bit in range(cured.shape[1].bit_length() - 1):
+        own = np.flatnonzero(known >> bit & 1)
+        pairs = cured[own].reshape(len(own), cured.shape[1] >> bit + 1, 2, 1 << bit)
+        pairs[:, :, 0] += pairs[:, :, 1]
+        pairs[:, :, 1] = 0.0
+        cured[own] = pairs.reshape(len(own), cured.shape[1])
+    return cured
