@@ -2,9 +2,9 @@
 
     Gateway     request id, Host check, metrics and log of every request
     Endpoint    key, body, deadline, lane, errors: one for each route of `api`
-    Starlette   routing of all but the hottest route, and what HTTP asks besides
+    Starlette   routing of paths with parameters, and what HTTP asks besides
 
-The hottest route, a search, goes straight to its endpoint.
+A path that is a route's own goes straight to its endpoint.
 """
 
 import json
@@ -45,8 +45,6 @@ from amv.server.work import DeadlineExceeded, Lanes, Overloaded, begun
 VERSION = "1"
 """The version of the interface, which is that in its paths."""
 
-SEARCH = "/v1/search"
-_SEARCH_PATH = SEARCH.encode()
 _VERIFIER = VERIFIER_HEADER.encode()
 
 _TOO_MANY = error_reply(Overloaded("as many searches wait as may, and no more can"))
@@ -60,7 +58,7 @@ class Endpoint:
     def __init__(self, route: api.Route, gateway: "Gateway") -> None:
         self.route = route
         self._gateway = gateway
-        self._may_be_inline = route.handler is api.search
+        self.may_be_inline = route.handler is api.search
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -105,7 +103,7 @@ class Endpoint:
 
     async def _done(self, call: api.Call, large: bytes | None, deadline_s: float) -> bytes:
         lanes, work = self._gateway.lanes, partial(self._work, call, large)
-        name = _by_vector_alone(call) if self._may_be_inline and large is None else None
+        name = _by_vector_alone(call) if self.may_be_inline and large is None else None
         if name is not None and call.memory.is_resident(name):
 
             def inline() -> bytes | None:
@@ -187,7 +185,9 @@ class Gateway:
         self._document = json.dumps(document).encode()
         self._page = openapi.page(document)
         endpoints = [Endpoint(route, self) for route in ROUTES]
-        self._search = next(e for e in endpoints if e.route.path == SEARCH)
+        self._direct = {
+            (e.route.method, e.route.path.encode()): e for e in endpoints if "{" not in e.route.path
+        }
         self._app = Starlette(
             routes=[
                 *(_by_path(endpoints)),
@@ -211,23 +211,30 @@ class Gateway:
             own.append((_VERIFIER, REFUSED.encode()))
         # As it came, so that an id with an escaped slash stays one part of the path.
         raw_path = scope.get("raw_path") or scope["path"].encode()
-        if raw_path == _SEARCH_PATH and scope["method"] == "POST":
-            route, status = SEARCH, await self._searched(scope, receive, send, own)
+        endpoint = self._direct.get((scope["method"], raw_path))
+        if endpoint is not None:
+            route = endpoint.route.path
+            status = await self._answered(endpoint, scope, receive, send, own)
         else:
             scope["path"] = raw_path.decode("latin-1")
             route, status = await self._routed(scope, receive, send, own)
         self._note(scope, route, status, time.perf_counter() - began_s)
 
-    async def _searched(
-        self, scope: Scope, receive: Receive, send: Send, own: request.RawHeaders
+    async def _answered(
+        self,
+        endpoint: Endpoint,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        own: request.RawHeaders,
     ) -> int:
-        """Answer a search; return the status, 0 if whoever asked is gone."""
+        """Answer a request whose path names its route; return the status, 0 if nobody waits."""
         scope["path_params"] = {}
         reply: Reply | None = _TOO_MANY
         # Before anything else is looked at: to turn away must not cost what it spares.
-        if not self.lanes.turns.are_taken:
+        if not (endpoint.may_be_inline and self.lanes.turns.are_taken):
             refused = self._refused(scope)
-            reply = await self._search.reply(scope, receive) if refused is None else refused
+            reply = await endpoint.reply(scope, receive) if refused is None else refused
         if reply is None:
             return 0
         await reply.send(send, own)

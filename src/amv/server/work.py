@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from amv.config import ServerSettings
@@ -55,28 +55,44 @@ class Lane:
                 f"{self.under_way} requests that {self._name} are under way, and no more can wait"
             )
         self.under_way += 1
-        future = asyncio.get_running_loop().run_in_executor(
-            self._pool, lambda: begun(work, deadline_s)
-        )
-        future.add_done_callback(self._note_end)
-        try:
-            left_s = max(0.0, deadline_s - time.monotonic())
-            return await asyncio.wait_for(asyncio.shield(future), left_s)
-        except TimeoutError as error:
-            raise DeadlineExceeded(
-                "the request took longer than allowed; if it writes, whether it did is unknown: "
-                "repeat it with the same item id or Idempotency-Key"
-            ) from error
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        timer = loop.call_later(max(0.0, deadline_s - time.monotonic()), _expire, answer)
 
-    def _note_end(self, future: "asyncio.Future[T]") -> None:
+        def ended(done: Future[T]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._note_end, answer, done)
+
+        self._pool.submit(begun, work, deadline_s).add_done_callback(ended)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+
+    def _note_end(self, answer: "asyncio.Future[T]", done: Future[T]) -> None:
         self.under_way -= 1
-        if not future.cancelled():
-            # Whoever asked may be gone; that is no reason to complain of an error unseen.
-            future.exception()
+        if answer.done():
+            return  # whoever asked is gone, or was told that it took too long
+        if done.cancelled():
+            answer.cancel()
+        elif (error := done.exception()) is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(done.result())
 
     def close(self) -> None:
         """Let what was begun finish."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _expire(answer: "asyncio.Future[Any]") -> None:
+    if not answer.done():
+        answer.set_exception(
+            DeadlineExceeded(
+                "the request took longer than allowed; if it writes, whether it did is unknown: "
+                "repeat it with the same item id or Idempotency-Key"
+            )
+        )
 
 
 def begun(work: Callable[[], T], deadline_s: float) -> T:
