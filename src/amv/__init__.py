@@ -7,7 +7,10 @@
 'Alice moved to Rome'
 """
 
+from typing import TYPE_CHECKING, Any
+
 from amv.config import Settings
+from amv.embedders.endpoint import Endpoint
 from amv.errors import (
     ActionAbstained,
     AmvError,
@@ -50,6 +53,9 @@ from amv.memory.tiers import Tier
 from amv.memory.value import PRESETS, ValueModel
 from amv.wiring import Memory
 
+if TYPE_CHECKING:
+    from amv.embedders.remote import RemoteEmbedder
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -69,6 +75,7 @@ __all__ = [
     "Embedder",
     "EmbedderChanged",
     "EmbedderError",
+    "Endpoint",
     "ForgetReceipt",
     "Guard",
     "HistoryEntry",
@@ -83,6 +90,7 @@ __all__ = [
     "Page",
     "PermitRefused",
     "PolicyError",
+    "RemoteEmbedder",
     "RepairNeeded",
     "Scanned",
     "SchemaMismatch",
@@ -98,3 +106,12 @@ __all__ = [
     "ValueModel",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return what is imported only once it is used: an HTTP client is slow to import."""
+    if name == "RemoteEmbedder":
+        from amv.embedders.remote import RemoteEmbedder
+
+        return RemoteEmbedder
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

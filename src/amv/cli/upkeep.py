@@ -106,7 +106,9 @@ def sweep(
 
 def reembed(
     context: typer.Context,
-    to: Annotated[str, typer.Argument(metavar="EMBEDDER", help="minilm, hashing or hashing:N.")],
+    to: Annotated[
+        str, typer.Argument(metavar="EMBEDDER", help="minilm, hashing, hashing:N or remote:MODEL.")
+    ],
     as_json: options.AsJson = False,
 ) -> None:
     """Change over to another embedder.
@@ -165,7 +167,7 @@ def doctor(
         count = len(memory.namespaces())
         unindexed = memory.unindexed()
         embedder = memory.stats().embedder
-    is_known = embedders.name_of(embedder) is not None
+    is_known = embedders.is_built_in(embedder)
     unchecked = [] if is_known else [f"whether the vectors are what embedder {embedder} gives"]
     if as_json:
         output.write_json(
