@@ -35,6 +35,7 @@ from amv.gate import Guard
 from amv.guard.actions import Action
 from amv.guard.decision import Decision
 from amv.guard.state import NOT_FOUND
+from amv.imports.running import ImportReport, import_file
 from amv.memory.item import Claim, Item, Status
 from amv.memory.ports import Embedder
 from amv.memory.results import (
@@ -80,6 +81,7 @@ __all__ = [
     "Guard",
     "HistoryEntry",
     "Hit",
+    "ImportReport",
     "InvalidInput",
     "InvalidNamespace",
     "Item",
@@ -105,6 +107,7 @@ __all__ = [
     "Tier",
     "ValueModel",
     "__version__",
+    "import_file",
 ]
 
 

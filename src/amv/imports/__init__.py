@@ -1,0 +1,1 @@
+"""Bringing in memories from elsewhere."""
