@@ -11,8 +11,9 @@ import pytest
 import amv
 from amv.client import Client
 from amv.errors import InvalidInput
+from amv.imports import FORMATS
 from amv.imports.fields import a_time
-from amv.imports.running import FORMATS, format_of
+from amv.imports.running import format_of
 from amv.imports.turns import NEIGHBOUR_CHARS_MAX
 from amv.imports.writing import BadLine
 from tests.server.conftest import running
@@ -644,6 +645,16 @@ def test_what_comes_before_and_after_a_bad_place_is_kept(memory: amv.Memory) -> 
     assert contents(memory) == ["User: Bye", "User: Hello"]
     assert (report.added, report.skipped, report.read) == (2, 1, 3)
     assert [error.where for error in bad] == ["line 2"]
+
+
+def test_a_bad_observation_takes_no_other_with_it(memory: amv.Memory) -> None:
+    bad: list[BadLine] = []
+    entity = GRAPH[0] | {"observations": ["a", 5, "b", "\0", "c"]}
+
+    amv.import_file(memory, lines(entity), namespace=NS, on_bad=bad.append)
+
+    assert contents(memory) == ["Ida_Holm: a", "Ida_Holm: b", "Ida_Holm: c"]
+    assert [error.where for error in bad] == ["line 1 at observations[1]", "line 1"]
 
 
 def test_a_bad_line_of_a_file_of_lines_is_named(memory: amv.Memory) -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
@@ -18,11 +19,11 @@ import typer
 from amv.cli import options, output
 from amv.cli.session import Session, session_of
 from amv.errors import AmvError, InvalidInput
-from amv.imports.running import Import, ImportReport
-from amv.imports.turns import NEIGHBOURS
+from amv.imports import NEIGHBOURS
 from amv.imports.writing import BadLine
 
 if TYPE_CHECKING:
+    from amv.imports.running import Import, ImportReport
     from amv.wiring import Memory
 
 
@@ -170,15 +171,9 @@ def import_items(
     namespace, id, metadata, context, claim, source, source_trust, valid_from,
     valid_until, expires_at, pinned and vector.
     """
+    from amv.imports.running import Import
+
     name = options.namespace_or_all(namespace)
-
-    def on_bad(bad: BadLine) -> None:
-        if not skips_bad:
-            raise bad
-        where = {} if bad.where == f"line {bad.number}" else {"where": bad.where}
-        said = f"skipped {bad}"
-        output.report_error("BadLine", said, as_json=as_json, line=bad.number, **where)
-
     with (
         _opened(file) as (stream, size),
         _target(session_of(context), is_dry=is_dry) as memory,
@@ -192,31 +187,46 @@ def import_items(
             neighbours=neighbours,
             by_conversation=by_conversation,
             dry_run=is_dry,
-            on_bad=on_bad,
+            on_bad=partial(_tell_bad, skips_bad=skips_bad, as_json=as_json),
             on_progress=lambda done: show(done, size),
         )
-        try:
+        with _telling_how_far(run, file, as_json=as_json):
             report = run.run()
-        except BadLine as bad:
-            is_lines = run.format == "items"
-            where = bad.where if is_lines else f"{file}: {bad.where}"
-            what = "line" if is_lines else "place"
-            why = (
-                f"{bad.why}; {_so_far(run)}; mend the {what} and import the file again, "
-                f"or have such {what}s passed over with --skip-bad"
-            )
-            raise BadLine(bad.number, why, where) from bad
-        except AmvError as error:
-            error.add_note(f"{_so_far(run)}; import the file again to go on")
-            raise
-        except KeyboardInterrupt:
-            said = f"stopped; {_so_far(run)}; import the file again to go on"
-            output.report_error("Interrupted", said, as_json=as_json)
-            raise
     if as_json:
         output.write_json(_told(report))
     else:
         _write_report(report)
+
+
+def _tell_bad(bad: BadLine, *, skips_bad: bool, as_json: bool) -> None:
+    """Report what can't be imported, or raise it."""
+    if not skips_bad:
+        raise bad
+    where = {} if bad.where == f"line {bad.number}" else {"where": bad.where}
+    output.report_error("BadLine", f"skipped {bad}", as_json=as_json, line=bad.number, **where)
+
+
+@contextmanager
+def _telling_how_far(run: "Import", file: str, *, as_json: bool) -> Iterator[None]:
+    """Add to whatever ends an import how far it got, and what to do."""
+    try:
+        yield
+    except BadLine as bad:
+        is_lines = run.format == "items"
+        what = "line" if is_lines else "place"
+        why = (
+            f"{bad.why}; {_so_far(run)}; mend the {what} and import the file again, "
+            f"or have such {what}s passed over with --skip-bad"
+        )
+        where = bad.where if is_lines else f"{file}: {bad.where}"
+        raise BadLine(bad.number, why, where) from bad
+    except AmvError as error:
+        error.add_note(f"{_so_far(run)}; import the file again to go on")
+        raise
+    except KeyboardInterrupt:
+        said = f"stopped; {_so_far(run)}; import the file again to go on"
+        output.report_error("Interrupted", said, as_json=as_json)
+        raise
 
 
 def _target(session: Session, *, is_dry: bool) -> "Memory":
@@ -231,7 +241,7 @@ def _target(session: Session, *, is_dry: bool) -> "Memory":
     return Memory.open(IN_PROCESS, settings=settings)
 
 
-def _told(report: ImportReport) -> dict[str, object]:
+def _told(report: "ImportReport") -> dict[str, object]:
     counts = {"added": report.added, "present": report.present, "skipped": report.skipped}
     if report.format == "items" and not report.dry_run:
         return {"lines": report.read, **counts}
@@ -242,7 +252,7 @@ def _told(report: ImportReport) -> dict[str, object]:
     return told
 
 
-def _write_report(report: ImportReport) -> None:
+def _write_report(report: "ImportReport") -> None:
     if report.first:
         output.write_table(
             ("namespace", "from", "content"),
@@ -274,7 +284,7 @@ def _moment(at: object) -> datetime | None:
     return datetime.fromtimestamp(at, tz=UTC) if isinstance(at, int | float) else None
 
 
-def _so_far(run: Import) -> str:
+def _so_far(run: "Import") -> str:
     tally = run.tally
     if tally.lines == 0:
         return "nothing is in yet"

@@ -8,11 +8,10 @@ left out.
 from collections import Counter
 from typing import Any
 
-from amv.imports.chats import Pieces, Threads, Turns, bad, may_speak
-from amv.imports.fields import Wrong, a_list, a_name, a_text, a_time, an_object, at, needed
-from amv.imports.reading import Piece
+from amv.imports.chats import Pieces, Threads, Turns, counted, joined, may_speak
+from amv.imports.fields import a_list, a_name, a_text, a_time, an_object, at, needed
+from amv.imports.reading import Piece, each, each_of
 from amv.imports.turns import Turn, turn_of
-from amv.imports.writing import BadLine
 
 _TEXT_TYPES = ("text", "multimodal_text")
 
@@ -20,35 +19,28 @@ _TEXT_TYPES = ("text", "multimodal_text")
 def chatgpt(pieces: Pieces, left_out: Counter[str]) -> Turns:
     """Read conversations with a `mapping` of nodes."""
     threads = Threads()
-    for piece in pieces:
-        if isinstance(piece, BadLine):
-            yield piece
-            continue
+
+    def read(piece: Piece) -> Turns:
         now = threads.next()
-        try:
-            data = an_object(piece.value, piece.where)
-            if "mapping" not in data:
-                raise needed(piece.where, "a conversation with a mapping of nodes", data)
-            where = at(piece.where, "mapping")
-            mapping = an_object(data["mapping"], where)
-            path = _branch(data, mapping, piece.where, where)
-        except Wrong as error:
-            yield bad(piece, error)
-            continue
+        data = an_object(piece.value, piece.where)
+        if "mapping" not in data:
+            raise needed(piece.where, "a conversation with a mapping of nodes", data)
+        where = at(piece.where, "mapping")
+        mapping = an_object(data["mapping"], where)
+        path = _branch(data, mapping, piece.where, where)
         on_it = set(path)
         left_out["other branch"] += sum(
             1
             for key, node in mapping.items()
             if key not in on_it and isinstance(node, dict) and node.get("message")
         )
-        for key in path:
-            try:
-                turn = _turn(piece, at(where, key), mapping[key], data, key, now, left_out)
-            except Wrong as error:
-                yield bad(piece, error)
-                continue
-            if turn is not None:
-                yield turn
+        return each_of(
+            piece,
+            path,
+            lambda key: _turn(piece, at(where, key), mapping[key], data, key, now, left_out),
+        )
+
+    return each(pieces, read)
 
 
 def _branch(data: dict[str, Any], mapping: dict[str, Any], whole: str, where: str) -> list[str]:
@@ -145,8 +137,4 @@ def _said(value: object, where: str, left_out: Counter[str]) -> str:
             texts.append(heard)
         else:
             others += 1
-    text = "\n".join(one.strip() for one in texts if one.strip())
-    left_out["not text"] += others
-    if not text and not others:
-        left_out["empty"] += 1
-    return text
+    return counted(joined(texts), others, left_out)

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from amv.imports.fields import Wrong, a_list, a_name, a_text, a_time, an_object, at, needed
-from amv.imports.reading import Piece
+from amv.imports.fields import a_list, a_name, a_text, a_time, an_object, at, needed
+from amv.imports.reading import Piece, each, each_of
 from amv.imports.turns import Turn, turn_of
 from amv.imports.writing import BadLine
 
@@ -14,6 +14,7 @@ SPOKEN = ("user", "assistant", "human", "model", "ai", "bot")
 """Roles of those who talk; what a system or a tool says is left out."""
 
 _TIMES = ("created_at", "create_time", "timestamp", "time", "date")
+_CONVERSATION_IDS = ("conversation_id", "session_id", "thread_id")
 _TEXT_TYPES = ("text", "input_text", "output_text")
 _SESSION = re.compile(r"session_(\d+)")
 
@@ -34,11 +35,6 @@ class Threads:
         return self.stretch, self.thread
 
 
-def bad(piece: Piece, error: Wrong) -> BadLine:
-    """Return the error as one of a place in the file."""
-    return BadLine(piece.number, error.why, error.where)
-
-
 # Lists of roles and contents
 
 
@@ -53,47 +49,39 @@ def chat(pieces: Pieces, left_out: Counter[str]) -> Turns:
     A list of messages, or an object with `messages`, is a conversation; so are messages that
     follow each other and name the same one, or none.
     """
-    threads, open_id = Threads(), None
-    now = (0, 0)
-    for piece in pieces:
-        if isinstance(piece, BadLine):
-            yield piece
-            continue
+    threads = Threads()
+    now, open_id = (0, 0), None
+
+    def read(piece: Piece) -> Turns:
+        nonlocal now, open_id
         value = piece.value
-        try:
-            if isinstance(value, list) or (isinstance(value, dict) and "messages" in value):
-                now, open_id = threads.next(), None
-                yield from _conversation(piece, now, left_out)
-                continue
-            message = an_object(value, piece.where)
-            own_id = a_name(message, "conversation_id", "session_id", "thread_id")
-            if own_id != open_id:
-                now, open_id = threads.next(), own_id
-            turn = _message(piece, piece.where, message, now, left_out, conversation=own_id)
-        except Wrong as error:
-            yield bad(piece, error)
-            continue
+        if isinstance(value, list) or (isinstance(value, dict) and "messages" in value):
+            open_id = None
+            yield from _conversation(piece, threads.next(), left_out)
+            return
+        message = an_object(value, piece.where)
+        own_id = a_name(message, *_CONVERSATION_IDS)
+        if own_id != open_id:
+            now, open_id = threads.next(), own_id
+        turn = _message(piece, piece.where, message, now, left_out, conversation=own_id)
         if turn is not None:
             yield turn
+
+    return each(pieces, read)
 
 
 def _conversation(piece: Piece, now: tuple[int, int], left_out: Counter[str]) -> Turns:
-    data = piece.value if isinstance(piece.value, dict) else {"messages": piece.value}
-    is_bare = data is not piece.value
+    is_bare = isinstance(piece.value, list)
+    data: Any = {"messages": piece.value} if is_bare else piece.value
     where = piece.where if is_bare else at(piece.where, "messages")
-    own_id = a_name(data, "conversation_id", "session_id", "thread_id", "id", "uuid")
-    title = a_name(data, "title", "name")
-    for place, value in enumerate(a_list(data["messages"], where)):
-        path = at(where, place)
-        try:
-            turn = _message(
-                piece, path, an_object(value, path), now, left_out, conversation=own_id, title=title
-            )
-        except Wrong as error:
-            yield bad(piece, error)
-            continue
-        if turn is not None:
-            yield turn
+    own_id, title = a_name(data, *_CONVERSATION_IDS, "id", "uuid"), a_name(data, "title", "name")
+
+    def read(placed: tuple[int, Any]) -> Turn | None:
+        path = at(where, placed[0])
+        message = an_object(placed[1], path)
+        return _message(piece, path, message, now, left_out, conversation=own_id, title=title)
+
+    return each_of(piece, enumerate(a_list(data["messages"], where)), read)
 
 
 def _message(
@@ -153,7 +141,17 @@ def said(content: object, where: str, left_out: Counter[str]) -> str:
                 texts.append(a_text(block, "text", at(where, place)))
             else:
                 others += 1
-        text = "\n".join(one.strip() for one in texts if one.strip())
+        text = joined(texts)
+    return counted(text, others, left_out)
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Return texts below each other."""
+    return "\n".join(one.strip() for one in texts if one.strip())
+
+
+def counted(text: str, others: int, left_out: Counter[str]) -> str:
+    """Return what of a message is text; count the parts that are none, or that there is nothing."""
     left_out["not text"] += others
     if not text and not others:
         left_out["empty"] += 1
@@ -166,28 +164,20 @@ def said(content: object, where: str, left_out: Counter[str]) -> str:
 def claude(pieces: Pieces, left_out: Counter[str]) -> Turns:
     """Read conversations with `chat_messages`, as Claude exports them."""
     threads = Threads()
-    for piece in pieces:
-        if isinstance(piece, BadLine):
-            yield piece
-            continue
+
+    def read(piece: Piece) -> Turns:
         now = threads.next()
-        try:
-            data = an_object(piece.value, piece.where)
-            if "chat_messages" not in data:
-                raise needed(piece.where, "a conversation with chat_messages", data)
-            where = at(piece.where, "chat_messages")
-            messages = a_list(data["chat_messages"], where)
-        except Wrong as error:
-            yield bad(piece, error)
-            continue
-        for place, value in enumerate(messages):
-            try:
-                turn = _of_claude(piece, at(where, place), value, data, now, left_out)
-            except Wrong as error:
-                yield bad(piece, error)
-                continue
-            if turn is not None:
-                yield turn
+        data = an_object(piece.value, piece.where)
+        if "chat_messages" not in data:
+            raise needed(piece.where, "a conversation with chat_messages", data)
+        where = at(piece.where, "chat_messages")
+
+        def read_one(placed: tuple[int, Any]) -> Turn | None:
+            return _of_claude(piece, at(where, placed[0]), placed[1], data, now, left_out)
+
+        return each_of(piece, enumerate(a_list(data["chat_messages"], where)), read_one)
+
+    return each(pieces, read)
 
 
 def _of_claude(
@@ -239,28 +229,22 @@ def is_locomo(value: object) -> bool:
 def locomo(pieces: Pieces, left_out: Counter[str]) -> Turns:
     """Read samples of LoCoMo's shape: sessions of two people, each with its time."""
     threads = Threads()
-    for piece in pieces:
-        if isinstance(piece, BadLine):
-            yield piece
-            continue
-        try:
-            data = an_object(piece.value, piece.where)
-            if not is_locomo(data):
-                raise needed(piece.where, "a conversation with session_1, session_2, ...", data)
-        except Wrong as error:
-            yield bad(piece, error)
-            continue
+
+    def read(piece: Piece) -> Turns:
+        data = an_object(piece.value, piece.where)
+        if not is_locomo(data):
+            raise needed(piece.where, "a conversation with session_1, session_2, ...", data)
         is_whole = isinstance(data.get("conversation"), dict)
         where = at(piece.where, "conversation") if is_whole else piece.where
         sessions = data["conversation"] if is_whole else data
+        own_id = a_name(data, "sample_id", "id")
         threads.thread += 1
-        numbers = sorted(int(m[1]) for key in sessions if (m := _SESSION.fullmatch(key)))
-        for number in numbers:
+        for number in sorted(int(m[1]) for key in sessions if (m := _SESSION.fullmatch(key))):
             threads.stretch += 1
             now = threads.stretch, threads.thread
-            yield from _session(
-                piece, where, sessions, number, now, left_out, a_name(data, "sample_id", "id")
-            )
+            yield from _session(piece, where, sessions, number, now, left_out, own_id)
+
+    return each(pieces, read)
 
 
 def _session(
@@ -273,35 +257,30 @@ def _session(
     conversation: str,
 ) -> Turns:
     key = f"session_{number}"
-    try:
-        at_s = a_time(sessions, where, f"{key}_date_time")
-        values = a_list(sessions[key], at(where, key))
-    except Wrong as error:
-        yield bad(piece, error)
-        return
-    for place, value in enumerate(values):
-        path = at(at(where, key), place)
-        try:
-            turn = an_object(value, path)
-            text = a_text(turn, "text", path).strip()
-            caption = a_text(turn, "blip_caption", path).strip()
-            speaker = a_name(turn, "speaker")
-            if not speaker:
-                raise needed(at(path, "speaker"), "who speaks", turn.get("speaker"))
-            if caption:
-                text = f"{text} (shares a picture: {caption})".strip()
-            if not text:
-                left_out["not text" if turn.get("img_url") else "empty"] += 1
-                continue
-            yield turn_of(
-                (piece.number, path),
-                now,
-                text,
-                speaker=speaker,
-                at_s=at_s,
-                conversation=conversation,
-                message=a_name(turn, "dia_id"),
-                session=number,
-            )
-        except Wrong as error:
-            yield bad(piece, error)
+    at_s = a_time(sessions, where, f"{key}_date_time")
+
+    def read(placed: tuple[int, Any]) -> Turn | None:
+        path = at(at(where, key), placed[0])
+        turn = an_object(placed[1], path)
+        text = a_text(turn, "text", path).strip()
+        caption = a_text(turn, "blip_caption", path).strip()
+        speaker = a_name(turn, "speaker")
+        if not speaker:
+            raise needed(at(path, "speaker"), "who speaks", turn.get("speaker"))
+        if caption:
+            text = f"{text} (shares a picture: {caption})".strip()
+        if not text:
+            left_out["not text" if turn.get("img_url") else "empty"] += 1
+            return None
+        return turn_of(
+            (piece.number, path),
+            now,
+            text,
+            speaker=speaker,
+            at_s=at_s,
+            conversation=conversation,
+            message=a_name(turn, "dia_id"),
+            session=number,
+        )
+
+    return each_of(piece, enumerate(a_list(sessions[key], at(where, key))), read)

@@ -6,15 +6,19 @@ of them, ten times as large, are never all there at once.
 """
 
 import io
-from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from amv.errors import InvalidInput
 from amv.imports import lines
+from amv.imports.fields import Wrong
 from amv.imports.strict import strict_json, why_not
 from amv.imports.writing import BadLine
+
+T = TypeVar("T")
+V = TypeVar("V")
 
 DOCUMENT_BYTES_MAX = 2 << 30
 """The largest document; a file of lines may be of any size."""
@@ -28,6 +32,39 @@ class Piece(NamedTuple):
     number: int
     where: str
     value: object
+
+
+def bad(piece: Piece, error: Wrong) -> BadLine:
+    """Return an error as one of a place in the file."""
+    return BadLine(piece.number, error.why, error.where)
+
+
+def each(
+    pieces: Iterable[Piece | BadLine], read: Callable[[Piece], Iterator[T | BadLine]]
+) -> Iterator[T | BadLine]:
+    """Yield what *read* makes of each piece, or why nothing more can be made of it."""
+    for piece in pieces:
+        if isinstance(piece, BadLine):
+            yield piece
+            continue
+        try:
+            yield from read(piece)
+        except Wrong as error:
+            yield bad(piece, error)
+
+
+def each_of(
+    piece: Piece, values: Iterable[V], read: Callable[[V], T | None]
+) -> Iterator[T | BadLine]:
+    """Yield what *read* makes of each part of a piece, where it makes anything of it."""
+    for value in values:
+        try:
+            found = read(value)
+        except Wrong as error:
+            yield bad(piece, error)
+            continue
+        if found is not None:
+            yield found
 
 
 class Source:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from amv.checks import check_flag, shown
 from amv.embedders.absent import Absent
 from amv.errors import InvalidInput
+from amv.imports import FORMATS, NEIGHBOURS, NEIGHBOURS_MAX
 from amv.imports.chatgpt import chatgpt
 from amv.imports.chats import chat, claude, is_locomo, is_turn, locomo
 from amv.imports.lines import LineImport
 from amv.imports.reading import Source
 from amv.imports.stores import mcp, mem0
-from amv.imports.turns import NEIGHBOURS, NEIGHBOURS_MAX, Mapper
+from amv.imports.turns import Mapper
 from amv.imports.writing import BadLine, Entry, Tally, Target, Writing
 from amv.memory.intake import Intake
 from amv.memory.item import check_namespace
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from amv.memory.item import Item
     from amv.memory.results import Stats
 
-FORMATS = ("items", "chat", "chatgpt", "claude", "locomo", "mem0", "mcp-memory")
 _OF_TURNS = {"chat": chat, "chatgpt": chatgpt, "claude": claude, "locomo": locomo}
 _OF_MEMORIES = {"mem0": mem0, "mcp-memory": mcp}
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from amv.errors import InvalidInput
-from amv.imports.chats import Pieces, bad
+from amv.imports.chats import Pieces
 from amv.imports.fields import Wrong, a_list, a_name, a_text, a_time, an_object, at, needed
-from amv.imports.reading import Piece
+from amv.imports.reading import Piece, bad, each, each_of
 from amv.imports.turns import CONTENT_BYTES_MAX, Mapper, made_id
 from amv.imports.writing import BadLine, Entry
 from amv.memory.filters import check_metadata
@@ -24,22 +24,17 @@ Entries = Iterator[Entry | BadLine]
 
 def mem0(pieces: Pieces, mapper: Mapper) -> Entries:
     """Read memories, one after the other or as `results` of a listing."""
-    for piece in pieces:
-        if isinstance(piece, BadLine):
-            yield piece
-            continue
+
+    def read(piece: Piece) -> Entries:
         value = piece.value
-        if isinstance(value, dict) and "results" in value and "memory" not in value:
-            where = at(piece.where, "results")
-            try:
-                values = a_list(value["results"], where)
-            except Wrong as error:
-                yield bad(piece, error)
-                continue
-            for place, one in enumerate(values):
-                yield from _kept(piece, at(where, place), one, mapper)
-        else:
+        if not (isinstance(value, dict) and "results" in value and "memory" not in value):
             yield from _kept(piece, piece.where, value, mapper)
+            return
+        where = at(piece.where, "results")
+        for place, one in enumerate(a_list(value["results"], where)):
+            yield from _kept(piece, at(where, place), one, mapper)
+
+    return each(pieces, read)
 
 
 def _kept(piece: Piece, where: str, value: object, mapper: Mapper) -> Entries:
@@ -53,21 +48,19 @@ def _kept(piece: Piece, where: str, value: object, mapper: Mapper) -> Entries:
             return
         own = an_object(data.get("metadata") or {}, at(where, "metadata"))
         told = {key: data[key] for key in _KEPT if data.get(key) not in (None, "", [])}
-        own_id = a_name(data, "id")
-        owner = _owner_of(data)
+        own_id, owner = a_name(data, "id"), _owner_of(data)
         fields = _fields(
             mapper,
+            where,
             content,
             made_id("mem0", own_id, owner, content),
-            namespace=_below(mapper.namespace, owner),
+            namespace=(*(mapper.namespace or ()), *owner),
             # It says so since it was last changed.
             valid_from=a_time(data, where, "updated_at", "created_at"),
             metadata={**own, **told, **({"mem0_id": own_id} if own_id else {})},
         )
     except Wrong as error:
         yield bad(piece, error)
-    except InvalidInput as error:
-        yield BadLine(piece.number, str(error), where)
     else:
         yield Entry(piece.number, where or "the document", fields, 2 * len(content))
 
@@ -83,31 +76,20 @@ def _owner_of(data: dict[str, Any]) -> tuple[str, ...]:
     return ()
 
 
-def _below(namespace: tuple[str, ...] | None, owner: tuple[str, ...]) -> tuple[str, ...]:
-    if namespace is None and not owner:
-        raise InvalidInput("need --namespace (namespace=) for what has no user_id")
-    return check_namespace((*(namespace or ()), *owner))
-
-
 def mcp(pieces: Pieces, mapper: Mapper) -> Entries:
     """Read the entities and relations of the MCP memory server, one a line."""
-    for piece in pieces:
-        if isinstance(piece, BadLine):
-            yield piece
-            continue
-        try:
-            data = an_object(piece.value, piece.where)
-            kind = data.get("type")
-            if kind == "entity":
-                yield from _entity(piece, data, mapper)
-            elif kind == "relation":
-                yield _relation(piece, data, mapper)
-            else:
-                raise needed(at(piece.where, "type"), "entity or relation", kind)
-        except Wrong as error:
-            yield bad(piece, error)
-        except InvalidInput as error:
-            yield BadLine(piece.number, str(error), piece.where)
+
+    def read(piece: Piece) -> Entries:
+        data = an_object(piece.value, piece.where)
+        kind = data.get("type")
+        if kind == "entity":
+            yield from _entity(piece, data, mapper)
+        elif kind == "relation":
+            yield _relation(piece, data, mapper)
+        else:
+            raise needed(at(piece.where, "type"), "entity or relation", kind)
+
+    return each(pieces, read)
 
 
 def _entity(piece: Piece, data: dict[str, Any], mapper: Mapper) -> Entries:
@@ -115,24 +97,28 @@ def _entity(piece: Piece, data: dict[str, Any], mapper: Mapper) -> Entries:
     kind = a_text(data, "entityType", piece.where).strip()
     where = at(piece.where, "observations")
     said = a_list(data.get("observations"), where)
-    for place, observation in enumerate(said):
+
+    def read(placed: tuple[int, Any]) -> Entry | None:
+        place, observation = placed
         if not isinstance(observation, str):
-            yield bad(piece, needed(at(where, place), "text", observation))
-        elif not observation.strip():
+            raise needed(at(where, place), "text", observation)
+        if not observation.strip():
             mapper.left_out["empty"] += 1
-        else:
-            yield _graph(piece, mapper, name, kind, observation.strip())
-    if not said and kind:
-        yield _graph(piece, mapper, name, kind, kind)
+            return None
+        return _graph(piece, mapper, name, kind, observation.strip())
+
+    # Of one about which nothing was noted, what it is.
+    return each_of(piece, enumerate(said or [kind] * bool(kind)), read)
 
 
 def _graph(piece: Piece, mapper: Mapper, name: str, kind: str, observation: str) -> Entry:
     content = f"{name}: {observation}"
     fields = _fields(
         mapper,
+        piece.where,
         content,
         made_id("mcp-memory", "entity", name, kind, observation),
-        namespace=_owned(mapper),
+        namespace=mapper.namespace or (),
         # Names are often written as one word, which nobody asks for.
         context=f"{name.replace('_', ' ')} {kind}".strip(),
         metadata={"entity": name, **({"entity_type": kind} if kind else {})},
@@ -145,9 +131,10 @@ def _relation(piece: Piece, data: dict[str, Any], mapper: Mapper) -> Entry:
     content = f"{one} {kind.replace('_', ' ')} {other}"
     fields = _fields(
         mapper,
+        piece.where,
         content,
         made_id("mcp-memory", "relation", one, kind, other),
-        namespace=_owned(mapper),
+        namespace=mapper.namespace or (),
         context=f"{one.replace('_', ' ')} {other.replace('_', ' ')}",
         metadata={"from": one, "to": other, "relation": kind},
     )
@@ -161,18 +148,28 @@ def _needed(data: dict[str, Any], key: str, where: str) -> str:
     return text
 
 
-def _owned(mapper: Mapper) -> tuple[str, ...]:
-    if mapper.namespace is None:
-        raise InvalidInput("need --namespace (namespace=): whose memory the graph becomes")
-    return mapper.namespace
-
-
-def _fields(mapper: Mapper, content: str, item_id: str, **fields: Any) -> dict[str, Any]:
-    fields["metadata"] = check_metadata(fields["metadata"])
-    return {
-        "id": item_id,
-        "content": check_text(content, "the text", CONTENT_BYTES_MAX),
-        "source": mapper.format,
-        "claim": None,
-        **fields,
-    }
+def _fields(
+    mapper: Mapper,
+    where: str,
+    content: str,
+    item_id: str,
+    *,
+    namespace: tuple[str, ...],
+    metadata: dict[str, Any],
+    **fields: Any,
+) -> dict[str, Any]:
+    """Return the fields of an item; raises Wrong if they can't be kept."""
+    if not namespace:
+        raise Wrong(where, "need --namespace (namespace=): whose memory this becomes")
+    try:
+        return {
+            "id": item_id,
+            "namespace": check_namespace(namespace),
+            "content": check_text(content, "the text", CONTENT_BYTES_MAX),
+            "source": mapper.format,
+            "claim": None,
+            "metadata": check_metadata(metadata),
+            **fields,
+        }
+    except InvalidInput as error:
+        raise Wrong(where, str(error)) from error

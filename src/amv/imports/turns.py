@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from amv.errors import InvalidInput
+from amv.imports import NEIGHBOURS
 from amv.imports.fields import SPEAKER_CHARS_MAX, TITLE_CHARS_MAX, Wrong, needed
 from amv.imports.writing import BadLine, Entry
 from amv.memory.item import check_namespace, check_text
 
-NEIGHBOURS = 2
-NEIGHBOURS_MAX = 16
 NEIGHBOUR_CHARS_MAX = 4000
 """How much of one neighbour goes into the context: the end of an earlier one, the beginning of a
 later one."""
