@@ -12,7 +12,7 @@ from amv import wiring
 from amv.embedders.hashing import Hashing
 from amv.memory.upkeep import rebuild
 from tests.cli.conftest import Cli
-from tests.embedders.endpoint_server import serving
+from tests.embedders.endpoint_server import refusing, serving
 
 DAY_S = 86_400.0
 
@@ -248,4 +248,10 @@ def test_a_file_of_a_remote_model_is_looked_after_without_it(
     assert len(amv("export").lines) == 1
     assert "AMV_EMBEDDER_URL" in amv("search", "x", "-n", "a").err
     assert amv("reembed", "hashing:64").code == 0
+    with serving() as server:
+        monkeypatch.setenv("AMV_EMBEDDER_URL", server.url)
+        server.always = refusing(400, b"no such model")
+        failed = amv("reembed", "remote:m", "--json").error
+        assert "no such model" in failed["message"]
+        assert "run `amv reembed remote:m` again" in failed["message"]
     assert amv("search", "Rome", "-n", "a", "--json").json["hits"]

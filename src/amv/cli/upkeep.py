@@ -6,6 +6,7 @@ import typer
 
 from amv.cli import options, output
 from amv.cli.session import check_database, session_of
+from amv.errors import EmbedderError
 
 if TYPE_CHECKING:
     from amv.wiring import Memory
@@ -138,6 +139,13 @@ def reembed(
                 f"run `amv reembed {to}` again to go on"
             )
             output.report_error("Interrupted", said, as_json=as_json)
+            raise
+        except EmbedderError as error:
+            done, total = reached
+            error.add_note(
+                f"{done} of {total} items have their new vectors; the old embedder stays in use; "
+                f"run `amv reembed {to}` again to go on"
+            )
             raise
     if as_json:
         output.write_json({"embedded": count, "embedder": to})
