@@ -160,7 +160,7 @@ def test_pages_with_and_without_a_gateway_are_told_apart() -> None:
     assert {"docs/tutorial.md", "docs/reference/settings.md"} <= set(PLAIN)
 
 
-@pytest.mark.parametrize("kind", [amv.Settings, amv.MemorySettings, ServerSettings])
+@pytest.mark.parametrize("kind", [amv.Settings, amv.MemorySettings, amv.Endpoint, ServerSettings])
 def test_every_setting_is_documented(kind: type) -> None:
     text = (ROOT / "docs" / "reference" / "settings.md").read_text("utf-8")
 

@@ -7,7 +7,10 @@
 'Alice moved to Rome'
 """
 
+from typing import TYPE_CHECKING, Any
+
 from amv.config import Settings
+from amv.embedders.endpoint import Endpoint
 from amv.errors import (
     ActionAbstained,
     AmvError,
@@ -32,6 +35,7 @@ from amv.gate import Guard
 from amv.guard.actions import Action
 from amv.guard.decision import Decision
 from amv.guard.state import NOT_FOUND
+from amv.imports.running import ImportReport, import_file
 from amv.memory.item import Claim, Item, Status
 from amv.memory.ports import Embedder
 from amv.memory.results import (
@@ -49,6 +53,9 @@ from amv.memory.settings import Budget, CellSettings, MemorySettings
 from amv.memory.tiers import Tier
 from amv.memory.value import PRESETS, ValueModel
 from amv.wiring import Memory
+
+if TYPE_CHECKING:
+    from amv.embedders.remote import RemoteEmbedder
 
 __version__ = "0.1.0"
 
@@ -69,10 +76,12 @@ __all__ = [
     "Embedder",
     "EmbedderChanged",
     "EmbedderError",
+    "Endpoint",
     "ForgetReceipt",
     "Guard",
     "HistoryEntry",
     "Hit",
+    "ImportReport",
     "InvalidInput",
     "InvalidNamespace",
     "Item",
@@ -83,6 +92,7 @@ __all__ = [
     "Page",
     "PermitRefused",
     "PolicyError",
+    "RemoteEmbedder",
     "RepairNeeded",
     "Scanned",
     "SchemaMismatch",
@@ -97,4 +107,14 @@ __all__ = [
     "Tier",
     "ValueModel",
     "__version__",
+    "import_file",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return what is imported only once it is used: an HTTP client is slow to import."""
+    if name == "RemoteEmbedder":
+        from amv.embedders.remote import RemoteEmbedder
+
+        return RemoteEmbedder
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

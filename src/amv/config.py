@@ -1,7 +1,10 @@
 """Settings: one frozen object, and the only place that knows environment variables.
 
 AMV_DB          file of the memory (default amv.db)
-AMV_EMBEDDER    minilm or hashing (default: the file's own, minilm for a new one)
+AMV_EMBEDDER    minilm, hashing or remote:MODEL (default: the file's own, minilm for a new one)
+AMV_EMBEDDER_URL       address of a remote model, such as http://localhost:11434/v1
+AMV_EMBEDDER_KEY       its API key (default none)
+AMV_EMBEDDER_DIMENSION dimension its vectors must have (default: the file's, or what it gives)
 AMV_LOG_LEVEL   DEBUG, INFO, WARNING (default) or ERROR
 AMV_CACHE_MB    how much RAM vectors and cells may take, in MiB (default 256)
 AMV_HOST        address the gateway listens on (default 127.0.0.1)
@@ -18,7 +21,8 @@ from threading import TIMEOUT_MAX
 from typing import Literal
 
 from amv.checks import check_fields
-from amv.errors import ConfigError
+from amv.embedders.endpoint import Endpoint
+from amv.errors import ConfigError, InvalidInput
 from amv.memory.settings import MemorySettings
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -29,7 +33,8 @@ class Settings:
     """How a memory is opened and run.
 
     *embedder* None stands for the embedder the file was made with, and for
-    minilm where there is no file yet.  *synchronous* "NORMAL" trades the last
+    minilm where there is no file yet; *remote* is where a "remote:MODEL" is
+    asked.  *synchronous* "NORMAL" trades the last
     commits at a power loss for speed; "FULL" loses nothing.  Every
     *upkeep_interval_s* seconds a thread folds value events and sweeps what is
     due, and less often where that takes long; None leaves both to `flush` and
@@ -38,6 +43,7 @@ class Settings:
 
     db: str = "amv.db"
     embedder: str | None = None
+    remote: Endpoint | None = None
     log_level: str = "WARNING"
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     upkeep_interval_s: float | None = 5.0
@@ -137,10 +143,32 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         if not (cache_mb.isascii() and cache_mb.isdecimal() and len(cache_mb) <= 9):
             raise ConfigError(f"AMV_CACHE_MB must be a whole number, got {cache_mb[:40]!r}")
         given["memory"] = MemorySettings(cache_bytes=int(cache_mb) << 20)
+    given["remote"] = _endpoint_of(environ)
     try:
         return Settings(**given)  # type: ignore[arg-type]
     except ConfigError as error:
         raise ConfigError(f"in AMV_DB, AMV_EMBEDDER or AMV_LOG_LEVEL: {error}") from error
+
+
+def _endpoint_of(environ: Mapping[str, str]) -> Endpoint | None:
+    """Return where remote models are asked, if AMV_EMBEDDER_URL says so."""
+    url, dimension = environ.get("AMV_EMBEDDER_URL"), environ.get("AMV_EMBEDDER_DIMENSION") or None
+    if not url:
+        return None
+    if dimension is not None and not (
+        dimension.isascii() and dimension.isdecimal() and len(dimension) <= 9
+    ):
+        raise ConfigError(f"AMV_EMBEDDER_DIMENSION must be a whole number, got {dimension[:40]!r}")
+    try:
+        return Endpoint(
+            url=url,
+            api_key=environ.get("AMV_EMBEDDER_KEY") or None,
+            dimension=None if dimension is None else int(dimension),
+        )
+    except InvalidInput as error:
+        raise ConfigError(
+            f"in AMV_EMBEDDER_URL, AMV_EMBEDDER_KEY or AMV_EMBEDDER_DIMENSION: {error}"
+        ) from error
 
 
 def policy_from_environment(environ: Mapping[str, str] | None = None) -> str | None:

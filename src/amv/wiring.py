@@ -46,6 +46,7 @@ class Memory(MemoryService, Closing):
     """
 
     _upkeep: "Upkeep | None" = None
+    _made: Embedder | None = None
 
     @classmethod
     def open(
@@ -59,11 +60,12 @@ class Memory(MemoryService, Closing):
         """Open the memory in the file *path*, which is created if absent.
 
         ":memory:" keeps it in this process only.  *embedder* is "minilm",
-        "hashing" or an object (see `Embedder`); None stands for the one the
-        file was made with, and for minilm in a new one.  *clock* returns unix
-        seconds.
+        "hashing", "remote:MODEL" (asked at the endpoint `settings.remote`) or
+        an object (see `Embedder`); None stands for the one the file was made
+        with, and for minilm in a new one.  *clock* returns unix seconds.
 
-        Raises DimensionMismatch if the file holds another embedder's vectors,
+        Raises EmbedderError if a remote embedder has to be asked what its
+        dimension is and can't be, DimensionMismatch if the file holds another embedder's vectors,
         SchemaMismatch if it is no AMV database or a newer one's,
         StoreUnavailable if it can't be opened.
         """
@@ -71,18 +73,21 @@ class Memory(MemoryService, Closing):
         settings = settings or Settings()
         chosen = embedder if embedder is not None else settings.embedder
         # An unknown name is refused before a file is made for it.
-        model = embedders.load(chosen) if isinstance(chosen, str) else chosen
-        if model is not None:
+        is_name = isinstance(chosen, str)
+        model = embedders.load(chosen, settings.remote) if isinstance(chosen, str) else chosen
+        if model is not None and not os.path.exists(path):
             embedder_mark(model)
         store = open_store(path, settings)
         try:
-            model = own_embedder(store) if model is None else model
+            is_made = model is None or is_name
+            model = own_embedder(store, settings) if model is None else model
             adopt_embedder(store, model)
         except BaseException:
             store.close()
             raise
         clock = clock or time.time
         memory = cls(store, model, settings.memory, clock=clock, new_id=new_id, warn=_warn)
+        memory._made = model if is_made else None
         if settings.upkeep_interval_s is not None:
             memory._upkeep = Upkeep(memory, settings.upkeep_interval_s)
         return memory
@@ -96,7 +101,16 @@ class Memory(MemoryService, Closing):
         if self._upkeep is not None:
             self._upkeep.stop()
             self._upkeep = None
-        super().close()
+        try:
+            super().close()
+        finally:
+            _let_go(self._made)
+
+
+def _let_go(embedder: object) -> None:
+    """Close an embedder that nobody else has, if it has anything to close."""
+    if isinstance(embedder, Closing):
+        embedder.close()
 
 
 def open_to_look_after(path: str, settings: Settings) -> Memory:
@@ -222,12 +236,17 @@ def reembed(path: str, settings: Settings, to: str, progress: Progress) -> int:
         with store.read() as reader:
             if reader.meta(EMBEDDER_META) is None:
                 raise ConfigError(f"{path!r} holds no vectors yet; open it with embedder {to!r}")
-        return reembedding(store, embedders.load(to), settings.memory, time.time(), progress)
+        model = embedders.load(to, settings.remote)
+        try:
+            _tell_dimension(store, model)
+            return reembedding(store, model, settings.memory, time.time(), progress)
+        finally:
+            _let_go(model)
     finally:
         store.close()
 
 
-def own_embedder(store: Store) -> Embedder:
+def own_embedder(store: Store, settings: Settings) -> Embedder:
     """Return the embedder whose vectors a store holds; the default one if it holds none yet."""
     mark = _mark_of(store)
     if mark is None:
@@ -239,7 +258,7 @@ def own_embedder(store: Store) -> Embedder:
             f"this store holds vectors of embedder {mark}, which is none of AMV's own; "
             "pass that embedder's object to Memory.open"
         )
-    return embedders.load(name)
+    return embedders.load(name, settings.remote)
 
 
 def embedder_stand_in(store: Store) -> Embedder:
@@ -258,6 +277,9 @@ def _mark_of(store: Store) -> str | None:
 
 def adopt_embedder(store: Store, embedder: Embedder) -> None:
     """Write down whose vectors a new store will hold; raise if it holds another's."""
+    _tell_dimension(store, embedder)
+    # One that has to be asked for its dimension is asked here, in no transaction.
+    embedder_mark(embedder)
     with store.read() as reader:
         check_embedder(reader, embedder)
         known = reader.meta(EMBEDDER_META) is not None
@@ -269,6 +291,17 @@ def adopt_embedder(store: Store, embedder: Embedder) -> None:
             tx.set_meta(EMBEDDER_META, mark)
 
         store.write(work)
+
+
+def _tell_dimension(store: Store, embedder: Embedder) -> None:
+    """Have a remote embedder hold to the dimension that a store has of it, and not ask."""
+    known = marked(_mark_of(store) or "")
+    if known is None or not known[0].startswith(embedders.REMOTE):
+        return
+    from amv.embedders.remote import RemoteEmbedder
+
+    if isinstance(embedder, RemoteEmbedder) and embedder.id == known[0]:
+        embedder.expect(known[1])
 
 
 def new_id() -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import amv as package
-from amv.cli import lines
+from amv.imports import lines, writing
 from tests.cli.conftest import Cli
 
 DAY_S = 86_400.0
@@ -490,7 +490,7 @@ def test_a_plain_import_that_was_stopped_is_run_again(amv: Cli, how: signal.Sign
         # The last chunk may have been written, and not counted yet.
         found = re.search(r"up to line (\d+) is in \((\d+) added", said)
         assert found
-        assert 0 <= len(there) - int(found[1]) <= lines.CHUNK_LINES
+        assert 0 <= len(there) - int(found[1]) <= writing.CHUNK_LINES
         assert "again" in said
         assert len(said.splitlines()) == 1
     assert 0 < len(there) < len(texts)

@@ -12,6 +12,7 @@ from amv import wiring
 from amv.embedders.hashing import Hashing
 from amv.memory.upkeep import rebuild
 from tests.cli.conftest import Cli
+from tests.embedders.endpoint_server import refusing, serving
 
 DAY_S = 86_400.0
 
@@ -225,3 +226,32 @@ def test_a_stopped_reembed_says_how_far_it_got(amv: Cli, monkeypatch: pytest.Mon
     assert run.error["type"] == "Interrupted"
     assert "3 of 10" in run.error["message"]
     assert "again" in run.error["message"]
+
+
+def test_a_file_of_a_remote_model_is_looked_after_without_it(
+    amv: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever checks, counts or exports it needs no key, and asks nobody."""
+    monkeypatch.setenv("AMV_EMBEDDER", "remote:m")
+    with serving() as server:
+        monkeypatch.setenv("AMV_EMBEDDER_URL", server.url)
+        assert amv("add", "Alice moved to Rome", "-n", "a").code == 0
+        assert amv("search", "Rome", "-n", "a", "--json").json["hits"]
+    monkeypatch.delenv("AMV_EMBEDDER")
+
+    refused = amv("search", "Rome or Oslo", "-n", "a", "--json")
+    assert (refused.code, refused.error["type"]) == (1, "EmbedderError")
+    monkeypatch.delenv("AMV_EMBEDDER_URL")
+    unchecked = ["whether the vectors are what embedder remote:m gives"]
+    assert amv("doctor", "--json").json["unchecked"] == unchecked
+    assert amv("stats", "--json").json["embedder"] == "remote:m"
+    assert len(amv("export").lines) == 1
+    assert "AMV_EMBEDDER_URL" in amv("search", "x", "-n", "a").err
+    assert amv("reembed", "hashing:64").code == 0
+    with serving() as server:
+        monkeypatch.setenv("AMV_EMBEDDER_URL", server.url)
+        server.always = refusing(400, b"no such model")
+        failed = amv("reembed", "remote:m", "--json").error
+        assert "no such model" in failed["message"]
+        assert "run `amv reembed remote:m` again" in failed["message"]
+    assert amv("search", "Rome", "-n", "a", "--json").json["hits"]

@@ -13,9 +13,9 @@ from amv.memory.context import ContextEntry, Packed, estimate_tokens, pack
 DAY = datetime(2026, 11, 30, 12, tzinfo=UTC)
 
 
-def entry(content: str, item_id: str = "1", created_at: datetime = DAY) -> ContextEntry:
+def entry(content: str, item_id: str = "1", valid_from: datetime = DAY) -> ContextEntry:
     """Return an item to pack."""
-    return ContextEntry(id=item_id, content=content, created_at=created_at)
+    return ContextEntry(id=item_id, content=content, valid_from=valid_from)
 
 
 def lumpy(text: str) -> int:
@@ -49,7 +49,7 @@ def test_no_content_can_pass_itself_off_as_another_item(newline: str) -> None:
 def test_the_date_is_that_of_utc() -> None:
     """The same item shows the same date wherever it was written."""
     tokyo = timezone(timedelta(hours=9))
-    packed = pack([entry("x", created_at=datetime(2026, 12, 1, 3, tzinfo=tokyo))], 100, len)
+    packed = pack([entry("x", valid_from=datetime(2026, 12, 1, 3, tzinfo=tokyo))], 100, len)
 
     assert packed.text == "- [2026-11-30] x"
 

@@ -72,8 +72,8 @@ def before_the_command(
         typer.Option(
             metavar="NAME",
             help=(
-                "minilm, hashing or hashing:N; AMV_EMBEDDER, or else the one the file was "
-                "made with (minilm for a new file), if not given."
+                "minilm, hashing, hashing:N or remote:MODEL (at AMV_EMBEDDER_URL); AMV_EMBEDDER, "
+                "or else the one the file was made with (minilm for a new file), if not given."
             ),
         ),
     ] = None,

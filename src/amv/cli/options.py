@@ -4,7 +4,6 @@ A text that can't be read is a usage error, told with the option's name.  What
 it means is checked by the memory, not here.
 """
 
-import json
 import re
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,8 @@ from datetime import datetime
 from typing import Annotated, NoReturn
 
 import typer
+
+from amv.imports.strict import strict_json
 
 _PYTHON_TUPLE = re.compile(r"""\s*\(\s*['"].*\)\s*$""", re.DOTALL)
 
@@ -101,18 +102,6 @@ def _json(text: str, option: str) -> object:
         return strict_json(text)
     except ValueError as error:
         refuse(option, f"need JSON, got {text}: {error}")
-
-
-def strict_json(text: str | bytes) -> object:
-    """Return what *text* says as JSON; ValueError for anything else, NaN and Infinity too."""
-    try:
-        return json.loads(text, parse_constant=_no_constant)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
 
 
 def json_or_text(text: str) -> object:

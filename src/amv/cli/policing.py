@@ -8,6 +8,7 @@ import typer
 from amv.cli import options, output
 from amv.cli.guarding import Policy, policy_path
 from amv.cli.session import check_database, session_of
+from amv.imports.strict import strict_json
 
 if TYPE_CHECKING:
     from amv.wiring import Memory
@@ -98,7 +99,7 @@ def read_tools(path: str) -> "list[Any]":
     from amv.errors import ConfigError, InvalidInput
 
     try:
-        listed = options.strict_json(Path(path).read_bytes())
+        listed = strict_json(Path(path).read_bytes())
     except (OSError, ValueError) as error:
         raise ConfigError(f"can't read tools from {path!r}: {error}") from error
     if isinstance(listed, dict):

@@ -10,14 +10,21 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Annotated, BinaryIO
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
 from amv.cli import options, output
-from amv.cli.lines import BadLine, LineImport, Tally
-from amv.cli.session import session_of
+from amv.cli.session import Session, session_of
 from amv.errors import AmvError, InvalidInput
+from amv.imports import NEIGHBOURS
+from amv.imports.writing import BadLine
+
+if TYPE_CHECKING:
+    from amv.imports.running import Import, ImportReport
+    from amv.wiring import Memory
 
 
 class FileFailed(AmvError):
@@ -123,83 +130,168 @@ def _failing(what: str) -> Iterator[None]:
 
 def import_items(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON lines; - reads stdin.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="What to read; - is stdin.")],
     namespace: Annotated[
         str | None,
         typer.Option(
             "--namespace",
             "-n",
             metavar="NS",
-            help="Whose memory lines belong to that don't say so: a/b, or a JSON array.",
+            help="Whose memory it becomes, where the file does not say so: a/b, or a JSON array.",
         ),
     ] = None,
+    format: Annotated[
+        Literal["items", "chat", "chatgpt", "claude", "locomo", "mem0", "mcp-memory"] | None,
+        typer.Option(help="What the file holds; told from its beginning if not given."),
+    ] = None,
+    neighbours: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Turns before and after one by whose words it is found, too; 0 to 16."
+        ),
+    ] = NEIGHBOURS,
+    by_conversation: Annotated[
+        bool,
+        typer.Option("--by-conversation", help="Give each conversation a namespace of its own."),
+    ] = False,
+    is_dry: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be added.")
+    ] = False,
     skips_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Report lines that can't be imported, and go on.")
+        bool, typer.Option("--skip-bad", help="Report what can't be imported, and go on.")
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Add items from JSON lines.
+    """Add items from a file: exported ones, chats, or another memory's.
 
-    Those that are there already are passed over, so an import that was stopped
-    is simply run again.
+    What is there already is passed over, so an import that was stopped is
+    simply run again.
 
-    A line is an exported item, or has the fields content and perhaps namespace,
-    id, metadata, context, claim, source, source_trust, valid_from, valid_until,
-    expires_at, pinned and vector.
+    A line of items is an exported item, or has the fields content and perhaps
+    namespace, id, metadata, context, claim, source, source_trust, valid_from,
+    valid_until, expires_at, pinned and vector.
     """
+    from amv.imports.running import Import
+
     name = options.namespace_or_all(namespace)
-
-    def on_bad(bad: BadLine) -> None:
-        if not skips_bad:
-            raise bad
-        output.report_error("BadLine", f"skipped {bad}", as_json=as_json, line=bad.number)
-
     with (
         _opened(file) as (stream, size),
-        session_of(context).open(makes_it=True) as memory,
+        _target(session_of(context), is_dry=is_dry) as memory,
         output.progress("importing") as show,
     ):
-        run = LineImport(memory, name, on_bad=on_bad, on_progress=lambda done: show(done, size))
-        try:
-            run.run(stream)
-        except BadLine as bad:
-            raise BadLine(
-                bad.number,
-                f"{bad.why}; {_so_far(run.tally)}; mend the line and import the file again, "
-                "or have such lines passed over with --skip-bad",
-            ) from bad
-        except AmvError as error:
-            error.add_note(f"{_so_far(run.tally)}; import the file again to go on")
-            raise
-        except KeyboardInterrupt:
-            said = f"stopped; {_so_far(run.tally)}; import the file again to go on"
-            output.report_error("Interrupted", said, as_json=as_json)
-            raise
-    tally = run.tally
+        run = Import(
+            memory,
+            stream,
+            namespace=name,
+            format=format,
+            neighbours=neighbours,
+            by_conversation=by_conversation,
+            dry_run=is_dry,
+            on_bad=partial(_tell_bad, skips_bad=skips_bad, as_json=as_json),
+            on_progress=lambda done: show(done, size),
+        )
+        with _telling_how_far(run, file, as_json=as_json):
+            report = run.run()
     if as_json:
-        output.write_json(
-            {
-                "lines": tally.lines,
-                "added": tally.added,
-                "present": tally.present,
-                "skipped": tally.skipped,
-            }
-        )
+        output.write_json(_told(report))
     else:
-        output.write(
-            f"{output.counted(tally.lines, 'line')}: {output.counted(tally.added, 'item')} added, "
-            f"{tally.present} there already, "
-            f"{output.counted(tally.skipped, 'bad line')} skipped\n"
+        _write_report(report)
+
+
+def _tell_bad(bad: BadLine, *, skips_bad: bool, as_json: bool) -> None:
+    """Report what can't be imported, or raise it."""
+    if not skips_bad:
+        raise bad
+    where = {} if bad.where == f"line {bad.number}" else {"where": bad.where}
+    output.report_error("BadLine", f"skipped {bad}", as_json=as_json, line=bad.number, **where)
+
+
+@contextmanager
+def _telling_how_far(run: "Import", file: str, *, as_json: bool) -> Iterator[None]:
+    """Add to whatever ends an import how far it got, and what to do."""
+    try:
+        yield
+    except BadLine as bad:
+        is_lines = run.format == "items"
+        what = "line" if is_lines else "place"
+        why = (
+            f"{bad.why}; {_so_far(run)}; mend the {what} and import the file again, "
+            f"or have such {what}s passed over with --skip-bad"
         )
+        where = bad.where if is_lines else f"{file}: {bad.where}"
+        raise BadLine(bad.number, why, where) from bad
+    except AmvError as error:
+        error.add_note(f"{_so_far(run)}; import the file again to go on")
+        raise
+    except KeyboardInterrupt:
+        said = f"stopped; {_so_far(run)}; import the file again to go on"
+        output.report_error("Interrupted", said, as_json=as_json)
+        raise
 
 
-def _so_far(tally: Tally) -> str:
+def _target(session: Session, *, is_dry: bool) -> "Memory":
+    """Return the memory to import into; a rehearsal makes none, and embeds nothing."""
+    if not is_dry:
+        return session.open(makes_it=True)
+    settings = session.settings()
+    if os.path.exists(settings.db):
+        return session.open(embeds=False)
+    from amv.wiring import IN_PROCESS, Memory
+
+    return Memory.open(IN_PROCESS, settings=settings)
+
+
+def _told(report: "ImportReport") -> dict[str, object]:
+    counts = {"added": report.added, "present": report.present, "skipped": report.skipped}
+    if report.format == "items" and not report.dry_run:
+        return {"lines": report.read, **counts}
+    told = {"format": report.format, "read": report.read, **counts}
+    told |= {"left_out": dict(report.left_out), "dry_run": report.dry_run}
+    if report.dry_run:
+        told["first"] = list(report.first)
+    return told
+
+
+def _write_report(report: "ImportReport") -> None:
+    if report.first:
+        output.write_table(
+            ("namespace", "from", "content"),
+            [
+                (
+                    output.shown_namespace(fields["namespace"]),
+                    output.shown_time(_moment(fields.get("valid_from"))),
+                    output.shortened(fields["content"]),
+                )
+                for fields in report.first
+            ],
+        )
+        if report.added > len(report.first):
+            output.write(f"and {report.added - len(report.first)} more\n")
+    is_lines = report.format == "items"
+    read = output.counted(report.read, "line") if is_lines else f"{report.format}"
+    left_out = ", ".join(f"{n} {why}" for why, n in report.left_out.items())
+    added = "would be added" if report.dry_run else "added"
+    output.write(
+        f"{read}: {output.counted(report.added, 'item')} {added}, "
+        f"{report.present} there already, "
+        f"{output.counted(report.skipped, 'bad line' if is_lines else 'bad place')} skipped"
+        f"{f'; left out: {left_out}' if left_out else ''}\n"
+    )
+
+
+def _moment(at: object) -> datetime | None:
+    """Return when an item begins; a time that is no number is shown as nothing."""
+    return datetime.fromtimestamp(at, tz=UTC) if isinstance(at, int | float) else None
+
+
+def _so_far(run: "Import") -> str:
+    tally = run.tally
     if tally.lines == 0:
         return "nothing is in yet"
-    return (
-        f"what comes up to line {tally.lines} is in ({tally.added} added, "
-        f"{tally.present} there already, {tally.skipped} skipped), and is passed over next time"
-    )
+    counts = f"({tally.added} added, {tally.present} there already, {tally.skipped} skipped)"
+    if run.format == "items":
+        return f"what comes up to line {tally.lines} is in {counts}, and is passed over next time"
+    return f"what came before is in {counts}, and is passed over next time"
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import typer
 
 from amv.cli import options, output
 from amv.cli.session import check_database, session_of
+from amv.errors import EmbedderError
 
 if TYPE_CHECKING:
     from amv.wiring import Memory
@@ -106,7 +107,9 @@ def sweep(
 
 def reembed(
     context: typer.Context,
-    to: Annotated[str, typer.Argument(metavar="EMBEDDER", help="minilm, hashing or hashing:N.")],
+    to: Annotated[
+        str, typer.Argument(metavar="EMBEDDER", help="minilm, hashing, hashing:N or remote:MODEL.")
+    ],
     as_json: options.AsJson = False,
 ) -> None:
     """Change over to another embedder.
@@ -137,6 +140,13 @@ def reembed(
             )
             output.report_error("Interrupted", said, as_json=as_json)
             raise
+        except EmbedderError as error:
+            done, total = reached
+            error.add_note(
+                f"{done} of {total} items have their new vectors; the old embedder stays in use; "
+                f"run `amv reembed {to}` again to go on"
+            )
+            raise
     if as_json:
         output.write_json({"embedded": count, "embedder": to})
     else:
@@ -165,7 +175,7 @@ def doctor(
         count = len(memory.namespaces())
         unindexed = memory.unindexed()
         embedder = memory.stats().embedder
-    is_known = embedders.name_of(embedder) is not None
+    is_known = embedders.is_built_in(embedder)
     unchecked = [] if is_known else [f"whether the vectors are what embedder {embedder} gives"]
     if as_json:
         output.write_json(

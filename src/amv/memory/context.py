@@ -22,11 +22,14 @@ from amv.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextEntry:
-    """One item to pack; *created_at* is aware and is shown as a date in UTC."""
+    """One item to pack; *valid_from* is aware and is shown as a date in UTC.
+
+    That is when it began to hold: of what was imported, not the day it was imported on.
+    """
 
     id: str
     content: str
-    created_at: datetime
+    valid_from: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +65,7 @@ def pack(
 
 
 def _block(entry: ContextEntry) -> str:
-    date = entry.created_at.astimezone(UTC).date().isoformat()
+    date = entry.valid_from.astimezone(UTC).date().isoformat()
     return f"- [{date}] " + "\n  ".join(entry.content.splitlines())
 
 

@@ -300,7 +300,7 @@ class MemoryReading:
         )
         found = self._run(check_namespace(namespace), request, is_shown=False)
         entries = [
-            ContextEntry(id=row.id, content=row.content, created_at=utc(row.created_s))
+            ContextEntry(id=row.id, content=row.content, valid_from=utc(row.valid_from_s))
             for row in (match.card.row for match in found.outcome.matches)
         ]
         packed = pack(entries, token_budget, count_tokens)
