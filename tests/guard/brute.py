@@ -91,14 +91,14 @@ class Small:
     def _stopped(self, weights: Weights, refuted: frozenset[int]) -> Fraction:
         value = self._ended(weights, frozenset())
         if refuted and self.repair is not None:
-            # What was refuted holds in the repaired action, of which is decided afresh.
+            # The repaired action, of which is decided afresh, is right where the refuted was wrong.
             value = min(value, self.repair * sum(weights) + self._ended(weights, refuted))
         return value
 
-    def _ended(self, weights: Weights, but: frozenset[int]) -> Fraction:
+    def _ended(self, weights: Weights, repaired: frozenset[int]) -> Fraction:
         mass, risk, harm = sum(weights), Fraction(0), Fraction(0)
         for state, weight in enumerate(weights):
-            bad = [i for i in range(len(self.thetas)) if state >> i & 1 and i not in but]
+            bad = [i for i in range(len(self.thetas)) if bool(state >> i & 1) != (i in repaired)]
             risk += weight * max((self.thetas[i] for i in bad), default=Fraction(0))
             harm += weight if bad else 0
         may = risk <= min(self.risk_max, self.abstain) * mass and harm <= self.harm_max * mass

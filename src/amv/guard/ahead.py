@@ -129,10 +129,10 @@ class _Ahead:
         return np.where(can[:, None] | self._repairs[None, :], price * mass + afresh, np.inf)
 
     def _rest(self, known: int) -> Matrix:
-        """Return what, by outcome, gives R and H of what is left once all refuted is repaired."""
+        """Return what, by outcome, gives R and H of the action once all refuted is repaired."""
         if known not in self._rests:
             states = np.arange(self._rows.shape[1])
-            rest = states[None, :] & ~(known | self._repairs)[:, None]
+            rest = states[None, :] ^ (known | self._repairs)[:, None]
             sums = np.stack([self._problem.losses[rest], rest > 0], axis=2)
             self._rests[known] = (self._rows[:, :, None] * sums).transpose(1, 0, 2)
         return self._rests[known]
@@ -142,7 +142,7 @@ class _Ahead:
     ) -> Vector:
         """Return what it loses to check on after an outcome, and to repair what it refuted then.
 
-        That is a chain over a belief in which the refuted holds, with the price of
+        That is a chain over the belief about the repaired action, with the price of
         repairing as good as paid: only who abstains in the end gets it back.
         """
         known = can | self._repairs[outcome]
@@ -197,12 +197,7 @@ class _Ahead:
 
 
 def _cured(weights: Matrix, known: Repairs) -> Matrix:
-    """Return weights of the same rows with the premises *known*, as bits, taken to hold."""
-    cured = weights.copy()
-    for bit in range(cured.shape[1].bit_length() - 1):
-        own = np.flatnonzero(known >> bit & 1)
-        pairs = cured[own].reshape(len(own), cured.shape[1] >> bit + 1, 2, 1 << bit)
-        pairs[:, :, 0] += pairs[:, :, 1]
-        pairs[:, :, 1] = 0.0
-        cured[own] = pairs.reshape(len(own), cured.shape[1])
+    """Return weights of the same rows with the premises *known*, as bits, repaired."""
+    states = np.arange(weights.shape[1])
+    cured: Matrix = np.take_along_axis(weights, states[None, :] ^ known[:, None], axis=1)
     return cured

@@ -195,13 +195,14 @@ class Problem:
     def repaired(self, weights: Matrix, repairs: npt.NDArray[np.int64]) -> Vector:
         """Return what repairing loses, times mass, of rows of weights that could be repaired so.
 
-        A repaired action is decided afresh: what was refuted holds in it, and of
-        all else is known what was known.  So it costs its price, and then what
-        ending such a decision loses.
+        A repaired action rests on what was read in place of what was refuted.  That
+        holds where the refuted was violated; where it was not, the check misread it
+        and the repair is what is wrong.  Of all else is known what was known.  So it
+        costs its price, and then what ending such a decision loses.
         """
         if self.prices.repair is None:
             return np.full(len(weights), np.inf)
-        rest = np.arange(len(self.belief))[None, :] & ~repairs[:, None]
+        rest = np.arange(len(self.belief))[None, :] ^ repairs[:, None]
         mass = weights.sum(axis=1)
         risk = (weights * self.losses[rest]).sum(axis=1)
         harm = (weights * (rest > 0)).sum(axis=1)
