@@ -1,6 +1,7 @@
 """The gate's bench: worlds, instances, verifiers, trials, and the measures of a quick run."""
 
 import copy
+import gzip
 import io
 import json
 from pathlib import Path
@@ -338,7 +339,7 @@ def test_an_agent_mends_its_call_by_what_was_read(phone: World, tested: list[Ins
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Row]]:
     """Run what `python -m bench.guard --quick` runs."""
-    path = tmp_path_factory.mktemp("bench") / "rows.jsonl"
+    path = tmp_path_factory.mktemp("bench") / "rows.jsonl.gz"
     return path, command.measured(["phone"], path, QUIET, is_quick=True)
 
 
@@ -383,7 +384,7 @@ def test_a_run_goes_on_where_it_was(quick: tuple[Path, list[Row]]) -> None:
     assert again == rows
     lost = next(row for row in rows if row["measure"] == "trial" and row["arm"] == DEFAULT)
     kept = [row for row in rows if row is not lost]
-    path.write_text("".join(json.dumps(row) + "\n" for row in kept), "utf-8")
+    path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in kept).encode()))
     (*same, redone) = command.measured(["phone"], path, QUIET, is_quick=True)
     assert same == kept
     assert (redone["arm"], redone["codes"]) == (DEFAULT, lost["codes"])
