@@ -249,6 +249,21 @@ def test_a_check_is_as_reliable_as_it_proved_and_else_no_better_than_others_are(
     assert worse["ask"] == (0.8, 0.8)
 
 
+def test_a_case_says_what_the_call_itself_says() -> None:
+    """A repair puts what was read into it; a premise that is nobody's is not of a claim at all."""
+    rests_on = {
+        "a": {**STATUS, "require": {"argument": "order_id"}},
+        "b": {**STATUS, "require": {"one_of": ["pending", "new"]}},
+        "c": {"claim": "x/c"},
+    }
+    rules = policy(rests_on)
+    premises, rule = bound(rules, order_id="1", amount=5)
+    case = case_of(premises, rule, rules, "default")
+
+    told = {one.name: one.in_call for one in case.premises}
+    assert told == {"a": True, "b": False, "c": False, "argument.amount": False}
+
+
 def test_what_errs_together_is_one_group_as_declared_or_else_as_learned() -> None:
     rules = policy({"a": {**STATUS, "verify_with": ["look", "ask"]}})
     premises, rule = bound(rules, order_id="1")

@@ -236,6 +236,16 @@ def _reliable(rule: VerifierRule, own: Reliability, typical: Reliability) -> tup
     )
 
 
+def _is_in_call(rule: ActionRule, name: str) -> bool:
+    """Return whether a premise is about an argument of the call."""
+    premise = rule.rests_on.get(name)
+    return (
+        premise is not None
+        and isinstance(premise.require, Mapping)
+        and "argument" in premise.require
+    )
+
+
 def _group(name: str, rule: VerifierRule, own: Reliability) -> str:
     """Return of which checks only the first answer counts: as declared, or as learned."""
     return rule.group or own.group or name
@@ -274,6 +284,7 @@ def case_of(
                 kind=premise.kind,
                 features=premise.features,
                 rests_on=tuple(place[b] for b in premise.rests_on),
+                in_call=_is_in_call(rule, premise.name),
             )
             for premise in critical
         ),

@@ -106,8 +106,7 @@ def regimes(
     check worth its price, both are the same.  *p* is the probability that the
     premise is violated, *sensitivity* P(refute | violated), *specificity*
     P(confirm | holds), *verify_cost* the price of the check (lambda * c).  With
-    *repair_cost*, a refuted action can be repaired at that price, which is wrong where
-    what was refuted holds.
+    *repair_cost*, a refuted action can be repaired at that price.
 
     Raises InvalidInput on a value out of range, or sensitivity + specificity <= 1.
 
@@ -128,27 +127,13 @@ def regimes(
     if p * s == 0.0:
         return math.inf, math.inf
     confirmed = (1.0 - p) * t + p * (1.0 - s)
-    refuted = 1.0 - confirmed
-    # Of theta is left what is wrong with a confirmed action that goes ahead, and with a
-    # repaired one: what held, and was misread.
-    missed, misread = p * (1.0 - s), (1.0 - p) * (1.0 - t)
-    lower = (refuted * kappa + price) / (p * s)
-    if p * s > misread:
-        lower = min(lower, (refuted * rho + price) / (p * s - misread))
+    # What is left of theta when a confirmed action goes ahead wrongly.
+    missed = p * (1.0 - s)
+    after_refuting = (1.0 - confirmed) * rho
+    lower = (after_refuting + price) / (p * s)
     if lower >= kappa / p:
         return kappa / p, kappa / p
-    # A check leads to going ahead or abstaining, to going ahead or repairing, or to
-    # abstaining or repairing; it pays up to where the last of them does.
-    upper = max(
-        _ratio(kappa * confirmed - price, missed),
-        _ratio(kappa - refuted * rho - price, missed + misread),
-        _ratio(refuted * (kappa - rho) - price, misread),
-    )
-    return lower, upper
-
-
-def _ratio(spare: float, loss: float) -> float:
-    """Return up to which theta a loss of so much of it is worth what it spares."""
-    if loss > 0.0:
-        return spare / loss
-    return math.inf if spare > 0.0 else 0.0
+    spare = kappa - price - after_refuting
+    if missed == 0.0 or price < (1.0 - confirmed) * (kappa - rho):
+        return lower, math.inf
+    return lower, spare / missed
