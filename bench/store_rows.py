@@ -1,9 +1,11 @@
 """Raw rows of the store benchmark: one JSON object a line, written as soon as it is measured.
 
 A run that is stopped keeps what it measured so far, and a table can be made
-again, or in another way, without measuring again.
+again, or in another way, without measuring again.  A file whose name ends in .gz
+is gzipped, a member a row.
 """
 
+import gzip
 import json
 import os
 from collections.abc import Mapping
@@ -50,13 +52,20 @@ class Sink:
         """Append one row."""
         row = {"measure": measure, **figures, "load_1m": machine.load_1m(), **self.about}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row, separators=(",", ":")) + "\n")
+        line = json.dumps(row, separators=(",", ":")).encode() + b"\n"
+        with self.path.open("ab") as file:
+            file.write(gzip.compress(line, mtime=0) if self.path.suffix == ".gz" else line)
 
 
 def read(path: Path, run: str | None = None) -> list[Row]:
     """Return the rows of a run, by default of the last one in the file."""
-    with path.open(encoding="utf-8") as file:
-        rows: list[Row] = [json.loads(line) for line in file]
+    rows = every(path)
     wanted = run or max((row["run"] for row in rows), default=None)
     return [row for row in rows if row["run"] == wanted]
+
+
+def every(path: Path) -> list[Row]:
+    """Return the rows of all runs."""
+    data = path.read_bytes()
+    lines = gzip.decompress(data) if path.suffix == ".gz" else data
+    return [json.loads(line) for line in lines.splitlines()]

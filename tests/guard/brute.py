@@ -55,6 +55,7 @@ class Small:
     harm_max: Fraction
     weight: Fraction
     checks: tuple[Sort, ...]
+    mended: frozenset[int] = frozenset()
 
     def problem(self) -> Problem:
         """Return the same problem in floats."""
@@ -81,6 +82,7 @@ class Small:
                 )
                 for number, check in enumerate(self.checks)
             ),
+            mended=sum(1 << i for i in self.mended),
         )
 
     def best(self) -> Fraction:
@@ -91,14 +93,16 @@ class Small:
     def _stopped(self, weights: Weights, refuted: frozenset[int]) -> Fraction:
         value = self._ended(weights, frozenset())
         if refuted and self.repair is not None:
-            # What was refuted holds in the repaired action, of which is decided afresh.
+            # What was refuted holds in the repaired action, of which is decided afresh; but what
+            # the call says by now is what was read, and right where the refuted was wrong.
             value = min(value, self.repair * sum(weights) + self._ended(weights, refuted))
         return value
 
-    def _ended(self, weights: Weights, but: frozenset[int]) -> Fraction:
+    def _ended(self, weights: Weights, repaired: frozenset[int]) -> Fraction:
         mass, risk, harm = sum(weights), Fraction(0), Fraction(0)
         for state, weight in enumerate(weights):
-            bad = [i for i in range(len(self.thetas)) if state >> i & 1 and i not in but]
+            was = {i for i in range(len(self.thetas)) if state >> i & 1}
+            bad = (was - repaired) | ((repaired & self.mended) - was)
             risk += weight * max((self.thetas[i] for i in bad), default=Fraction(0))
             harm += weight if bad else 0
         may = risk <= min(self.risk_max, self.abstain) * mass and harm <= self.harm_max * mass
@@ -156,4 +160,6 @@ def small(rng: np.random.Generator) -> Small:
             )
             for _ in range(m)
         ),
+        # Drawn last, so that all else is as it was without it.
+        mended=frozenset(i for i in range(n) if rng.random() < 0.5),
     )

@@ -1,5 +1,7 @@
 """Look-ahead: near the exact plan, and of a size that can be afforded."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -86,3 +88,15 @@ def test_nothing_to_check_is_nothing_to_look_ahead_to() -> None:
 def test_after_a_refutation_what_else_may_be_wrong_is_still_checked(number: int) -> None:
     """A repaired action is decided afresh; the chain that stopped there lost up to 17 % here."""
     assert regret(instance(np.random.default_rng([1, number]))) <= 0.05
+
+
+def test_what_may_be_misread_is_looked_ahead_to_as_well() -> None:
+    """Of decisions that can be repaired by what is put into the call."""
+    cases = [instance(np.random.default_rng([s, 5]), 4) for s in range(INSTANCES)]
+    mended = [replace(one, mended=(1 << len(one.thetas)) - 1) for one in cases if one.prices.repair]
+    lost = [regret(one) for one in mended]
+
+    assert len(lost) > INSTANCES / 5
+    assert min(lost) > -1e-9
+    assert np.mean(lost) < 0.01
+    assert max(lost) < 0.1

@@ -15,6 +15,7 @@ from amv.guard.judge import judge
 from amv.guard.policy import ActionRule, Policy, PremiseRule, parse
 from amv.guard.ports import Remembered, Shown
 from amv.guard.prior import P_MAX, UNKNOWN, Features, LogisticPrior
+from amv.guard.reliability import Reliability
 
 NOW_S = 1_800_000_000.0
 HOUR_S = 3600.0
@@ -228,6 +229,51 @@ def test_a_case_holds_the_critical_premises_and_their_checks() -> None:
     assert (case.abstain, case.repair, case.harm_max) == (5.0, 1.0, 0.1)
     assert (case.risk_max, case.planner) == (50.0, "exact")
     assert judge(case, []).planner == "exact"
+
+
+def test_a_check_is_as_reliable_as_it_proved_and_else_no_better_than_others_are() -> None:
+    """Whatever was declared of it: others had been declared something, too."""
+    rules = policy({"a": {**STATUS, "verify_with": ["look", "ask"]}})
+    premises, rule = bound(rules, order_id="1")
+    learned = {"look": Reliability(sensitivity=0.99, specificity=0.98, group="one")}
+
+    def reliable(others: Reliability) -> dict[str, tuple[float, float]]:
+        case = case_of(premises, rule, rules, "default", learned, others)
+        return {one.name: (one.sensitivity, one.specificity) for one in case.checks}
+
+    plain, worse, better = (
+        reliable(Reliability(sensitivity=s, specificity=s)) for s in (None, 0.8, 0.999)
+    )
+    assert plain["look"] == worse["look"] == better["look"] == (0.99, 0.98)
+    assert plain["ask"] == better["ask"]
+    assert worse["ask"] == (0.8, 0.8)
+
+
+def test_a_case_says_what_the_call_itself_says() -> None:
+    """A repair puts what was read into it; a premise that is nobody's is not of a claim at all."""
+    rests_on = {
+        "a": {**STATUS, "require": {"argument": "order_id"}},
+        "b": {**STATUS, "require": {"one_of": ["pending", "new"]}},
+        "c": {"claim": "x/c"},
+    }
+    rules = policy(rests_on)
+    premises, rule = bound(rules, order_id="1", amount=5)
+    case = case_of(premises, rule, rules, "default")
+
+    told = {one.name: one.in_call for one in case.premises}
+    assert told == {"a": True, "b": False, "c": False, "argument.amount": False}
+
+
+def test_what_errs_together_is_one_group_as_declared_or_else_as_learned() -> None:
+    rules = policy({"a": {**STATUS, "verify_with": ["look", "ask"]}})
+    premises, rule = bound(rules, order_id="1")
+    learned = {name: Reliability(group="both") for name in ("look", "ask")}
+    declared = dict(rules.verifiers, ask=msgspec.structs.replace(rules.verifiers["ask"], group="x"))
+    told = msgspec.structs.replace(rules, verifiers=declared)
+
+    cases = [case_of(premises, rule, one, "default", learned) for one in (rules, told)]
+    assert [one.group for one in cases[0].checks] == ["both", "both"]
+    assert [one.group for one in cases[1].checks] == ["both", "x"]
 
 
 def test_a_cause_of_premises_that_are_not_critical_is_left_out() -> None:

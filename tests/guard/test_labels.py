@@ -253,6 +253,20 @@ def test_an_audited_decision_is_an_instance(
     assert (drawn.instance.is_harmful, drawn.is_told) == (not is_harmful, True)
 
 
+def test_it_is_known_which_answers_are_about_the_same(memory: amv.Memory) -> None:
+    """By that it is found which checks err together."""
+    remember(memory, trust=1.0)
+    guard = audited(memory, ["pending", "delivered", "pending", "pending"])
+    for _ in range(2):
+        guard.label(guard.decide(CANCEL).id, {"status": False})
+
+    about = [(one.about, one.verifier) for one in guard.log().answers]
+    first, second = {key for key, _ in about}
+    assert sorted(about) == sorted(
+        (key, name) for key in (first, second) for name in ("desk", "phone")
+    )
+
+
 def test_one_source_answers_under_each_of_its_names(memory: amv.Memory) -> None:
     remember(memory, trust=1.0)
     both = {"cost": 9.0, "group": "shop"}

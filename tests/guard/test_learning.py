@@ -268,7 +268,9 @@ def test_how_reliable_checks_are_is_learned_as_decisions_are_told(tmp_path: Path
             (check,) = loaded(reader, used.id).case.checks
         assert (check.sensitivity, check.specificity) == (own.sensitivity, own.specificity)
         assert guard.replay() == []
-    with opened(path, calibration=first) as guard:
+    # What the check says is not worth its price any more, so that an audit asks for it.
+    audit = policy_of(defaults={"audit": 1.0})
+    with opened(path, audit, calibration=first, chance=lambda: 0.0) as guard:
         assert guard.learn() == first
         told(guard, 50, 2)
 

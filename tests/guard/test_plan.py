@@ -156,6 +156,22 @@ def test_a_repaired_action_is_decided_afresh() -> None:
     assert lookahead(both.after(0, 1, refuted)).expected_loss == plan.expected_loss
 
 
+def test_what_may_have_been_misread_is_not_put_into_the_call() -> None:
+    """It is wrong where what it refutes still holds; that of another plan does not rest on it."""
+    weak, strong = (
+        check_of(name, [0], 1, cost=0.1, sensitivity=0.9, specificity=t)
+        for name, t in (("weak", 0.9), ("strong", 0.999))
+    )
+    case = problem([0.1], [weak, strong], repair=0.5)
+    in_call = replace(case, mended=1)
+    doubtful, sure = independent([0.5]), independent([0.98])
+
+    assert stop(in_call.after(0, 1, doubtful), "it").verdict is Verdict.ABSTAIN
+    assert exact(in_call.after(0, 1, doubtful)).verdict is Verdict.VERIFY
+    assert stop(in_call.after(0, 1, sure), "it").verdict is Verdict.REPAIR
+    assert stop(case.after(0, 1, doubtful), "it").verdict is Verdict.REPAIR
+
+
 def test_a_screen_forbids_what_would_pay() -> None:
     """And a check that could only pass the screen is worth its price for that."""
     screened = problem([0.15], [perfect([0], 1)], harm_max=0.1)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from amv.gate import Guard
+    from amv.guard.calibration import Calibration
     from amv.guard.certificate import Certificate, Instance
     from amv.guard.labels import Log, Told
     from amv.guard.learning import Learned
@@ -188,19 +189,34 @@ def _show(found: "Learned") -> None:
     _show_best("calibrator", found.fitted.losses)
     if found.calibration.verifiers:
         output.write_table(
-            ("verifier", "refutes what is wrong", "confirms what holds", "seen wrong", "right"),
-            [
-                [
-                    name,
-                    _least(one.sensitivity),
-                    _least(one.specificity),
-                    f"{one.violated:.0f}",
-                    f"{one.held:.0f}",
-                ]
-                for name, one in found.calibration.verifiers.items()
-            ],
-            numeric=("seen wrong", "right"),
+            (*_CHECKS, "errs with"), _checks(found.calibration), numeric=("seen wrong", "right")
         )
+
+
+_CHECKS = ("verifier", "refutes what is wrong", "confirms what holds", "seen wrong", "right")
+
+
+def _checks(calibration: "Calibration") -> list[list[str]]:
+    others = calibration.typical
+    most = [["any other", *map(_most, (others.sensitivity, others.specificity)), "", "", ""]]
+    return [
+        *(
+            [
+                name,
+                _share(one.sensitivity),
+                _share(one.specificity),
+                f"{one.violated:.0f}",
+                f"{one.held:.0f}",
+                one.group,
+            ]
+            for name, one in calibration.verifiers.items()
+        ),
+        *most,
+    ]
+
+
+def _most(share: float | None) -> str:
+    return "as declared" if share is None else f"as declared, at most {share:.3f}"
 
 
 def _show_best(what: str, losses: dict[str, float]) -> None:
@@ -214,8 +230,8 @@ def _show_best(what: str, losses: dict[str, float]) -> None:
         )
 
 
-def _least(share: float | None) -> str:
-    return "as declared" if share is None else f"at least {share:.3f}"
+def _share(share: float | None) -> str:
+    return "as declared" if share is None else f"{share:.3f}"
 
 
 def label(

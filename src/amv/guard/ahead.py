@@ -14,11 +14,13 @@ import numpy.typing as npt
 
 from amv.guard.belief import Matrix, Vector
 from amv.guard.plan import (
+    Bits,
     Plan,
     Problem,
     chosen,
     exact,
     prices_of,
+    repaired_state,
     stop,
     stopped,
     summed,
@@ -27,9 +29,6 @@ from amv.guard.plan import (
 
 EXACT_MAX = 2_000_000
 """Histories times states that exact planning takes on."""
-
-Repairs = npt.NDArray[np.int64]
-"""Of each row, the premises that could be repaired, as bits."""
 
 AHEAD_MAX = 4_000_000
 """Pairs of answers times states of which look-ahead goes into the second answer, too."""
@@ -92,7 +91,7 @@ class _Ahead:
         values = self._second(weights, open_, can)
         return [float(self._prices[j] + values[self._check_of == j].sum()) for j in range(m)]
 
-    def _second(self, weights: Matrix, open_: npt.NDArray[np.bool_], can: Repairs) -> Vector:
+    def _second(self, weights: Matrix, open_: npt.NDArray[np.bool_], can: Bits) -> Vector:
         """Return the value of each row, looking one check ahead and then along chains."""
         rows, outs = len(weights), len(self._outcomes)
         best = np.minimum(self._stop(weights, can), self._chain(weights, open_, can))
@@ -110,12 +109,12 @@ class _Ahead:
             best = np.where(open_[:, j], np.minimum(best, value), best)
         return best
 
-    def _stop(self, weights: Matrix, can: Repairs) -> Vector:
+    def _stop(self, weights: Matrix, can: Bits) -> Vector:
         mass, risk, harm = summed(weights, self._sums)
         repair = self._problem.repaired(weights, can)
         return stopped(mass, risk, harm, self._problem.prices, repair)
 
-    def _repaired(self, weights: Matrix, can: Repairs, mass: Matrix) -> Matrix:
+    def _repaired(self, weights: Matrix, can: Bits, mass: Matrix) -> Matrix:
         """Return what repairing loses after each outcome, of shape (rows, outcomes)."""
         price = self._problem.prices.repair
         if price is None:
@@ -132,17 +131,18 @@ class _Ahead:
         """Return what, by outcome, gives R and H of what is left once all refuted is repaired."""
         if known not in self._rests:
             states = np.arange(self._rows.shape[1])
-            rest = states[None, :] & ~(known | self._repairs)[:, None]
+            own = (known | self._repairs)[:, None]
+            rest = repaired_state(states[None, :], own, self._problem.mended)
             sums = np.stack([self._problem.losses[rest], rest > 0], axis=2)
             self._rests[known] = (self._rows[:, :, None] * sums).transpose(1, 0, 2)
         return self._rests[known]
 
     def _going_on(
-        self, weights: Matrix, free: npt.NDArray[np.bool_], can: Repairs, outcome: int
+        self, weights: Matrix, free: npt.NDArray[np.bool_], can: Bits, outcome: int
     ) -> Vector:
         """Return what it loses to check on after an outcome, and to repair what it refuted then.
 
-        That is a chain over a belief in which the refuted holds, with the price of
+        That is a chain over the belief about the repaired action, with the price of
         repairing as good as paid: only who abstains in the end gets it back.
         """
         known = can | self._repairs[outcome]
@@ -155,12 +155,13 @@ class _Ahead:
         if self._cured is None:
             paid = replace(prices, abstain=prices.abstain - prices.repair, repair=0.0)
             self._cured = _Ahead(replace(self._problem, prices=paid), self._cures - 1)
-        own, open_ = _cured(after[rows], known[rows]), free[rows] & ~self._closes[outcome]
+        own = _cured(after[rows], known[rows], self._problem.mended)
+        open_ = free[rows] & ~self._closes[outcome]
         chain = self._cured._chain(own, open_, np.zeros(len(rows), dtype=np.int64))
         value[rows] = prices.repair * own.sum(axis=1) + chain
         return value
 
-    def _chain(self, weights: Matrix, open_: npt.NDArray[np.bool_], can: Repairs) -> Vector:
+    def _chain(self, weights: Matrix, open_: npt.NDArray[np.bool_], can: Bits) -> Vector:
         """Return the value of checking until refuted, in an order that refutes cheaply."""
         ends, costs = [], []
         w, free = weights, open_.copy()
@@ -196,13 +197,10 @@ class _Ahead:
         return value
 
 
-def _cured(weights: Matrix, known: Repairs) -> Matrix:
-    """Return weights of the same rows with the premises *known*, as bits, taken to hold."""
-    cured = weights.copy()
-    for bit in range(cured.shape[1].bit_length() - 1):
-        own = np.flatnonzero(known >> bit & 1)
-        pairs = cured[own].reshape(len(own), cured.shape[1] >> bit + 1, 2, 1 << bit)
-        pairs[:, :, 0] += pairs[:, :, 1]
-        pairs[:, :, 1] = 0.0
-        cured[own] = pairs.reshape(len(own), cured.shape[1])
-    return cured
+def _cured(weights: Matrix, known: Bits, mended: int) -> Matrix:
+    """Return weights of the same rows with the premises *known*, as bits, repaired."""
+    rows, states = weights.shape
+    after = repaired_state(np.arange(states)[None, :], known[:, None], mended)
+    places = after + states * np.arange(rows)[:, None]
+    cured: Matrix = np.bincount(places.ravel(), weights.ravel(), rows * states).astype(np.float64)
+    return cured.reshape(rows, states)

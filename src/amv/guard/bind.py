@@ -34,6 +34,10 @@ Prior = Callable[[Features, str], float]
 """How likely a claim of a kind is wrong; see `amv.guard.prior`."""
 
 
+UNKNOWN_CHECK = Reliability()
+"""What is known of a check of which nothing was learned."""
+
+
 class Premise(msgspec.Struct, frozen=True, kw_only=True):
     """A premise of one action, bound to a claim.
 
@@ -214,13 +218,37 @@ def _critical(premises: list[Premise], above: float) -> list[Premise]:
     return [premise for premise in premises if premise.name in found]
 
 
-def _reliable(rule: VerifierRule, learned: Reliability | None) -> tuple[float, float]:
-    """Return sensitivity and specificity of a check, as learned or else as declared."""
-    own = learned or Reliability()
+def _reliable(rule: VerifierRule, own: Reliability, typical: Reliability) -> tuple[float, float]:
+    """Return sensitivity and specificity of a check: as learned, or else as declared.
+
+    Of what was declared no more is believed than what others proved to be.
+    """
+    most = [
+        declared if others is None else min(declared, others)
+        for declared, others in (
+            (rule.sensitivity, typical.sensitivity),
+            (rule.specificity, typical.specificity),
+        )
+    ]
     return (
-        rule.sensitivity if own.sensitivity is None else own.sensitivity,
-        rule.specificity if own.specificity is None else own.specificity,
+        most[0] if own.sensitivity is None else own.sensitivity,
+        most[1] if own.specificity is None else own.specificity,
     )
+
+
+def _is_in_call(rule: ActionRule, name: str) -> bool:
+    """Return whether a premise is about an argument of the call."""
+    premise = rule.rests_on.get(name)
+    return (
+        premise is not None
+        and isinstance(premise.require, Mapping)
+        and "argument" in premise.require
+    )
+
+
+def _group(name: str, rule: VerifierRule, own: Reliability) -> str:
+    """Return of which checks only the first answer counts: as declared, or as learned."""
+    return rule.group or own.group or name
 
 
 def case_of(
@@ -229,11 +257,12 @@ def case_of(
     policy: Policy,
     planner: str,
     learned: Mapping[str, Reliability] = MappingProxyType({}),
+    typical: Reliability = UNKNOWN_CHECK,
 ) -> Case:
     """Return the case of an action, with its critical premises and what can check them.
 
-    *learned* tells how reliable checks have proved; one that proved to tell
-    nothing is not made.
+    *learned* tells how reliable checks have proved, *typical* what to expect of
+    any other; one that proved to tell nothing is not made.
     """
     prices = policy.prices(rule)
     critical = _critical(premises, prices.critical_above)
@@ -242,7 +271,8 @@ def case_of(
     for i, premise in enumerate(critical):
         for name in dict.fromkeys(premise.verify_with):
             checks.setdefault(name, []).append(i)
-    reliable = {name: _reliable(policy.verifiers[name], learned.get(name)) for name in checks}
+    known = {name: learned.get(name, UNKNOWN_CHECK) for name in checks}
+    reliable = {n: _reliable(policy.verifiers[n], known[n], typical) for n in checks}
     risk_max = prices.risk_max
     return Case(
         premises=tuple(
@@ -254,6 +284,7 @@ def case_of(
                 kind=premise.kind,
                 features=premise.features,
                 rests_on=tuple(place[b] for b in premise.rests_on),
+                in_call=_is_in_call(rule, premise.name),
             )
             for premise in critical
         ),
@@ -265,7 +296,7 @@ def case_of(
                 sensitivity=reliable[name][0],
                 specificity=reliable[name][1],
                 inconclusive=policy.verifiers[name].inconclusive,
-                group=policy.verifiers[name].group or name,
+                group=_group(name, policy.verifiers[name], known[name]),
             )
             for name, about in checks.items()
             if sum(reliable[name]) > 1.0

@@ -27,7 +27,7 @@ from amv.errors import InvalidInput
 from amv.guard.belief import Vector
 from amv.guard.libraries import library
 from amv.guard.prior import Features, clipped, logit, sigmoid
-from amv.guard.reliability import Reliability
+from amv.guard.reliability import Reliability, typical
 from amv.guard.survival import Survival
 
 Sort = Literal["identity", "platt", "beta", "isotonic"]
@@ -125,6 +125,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """
         rates = [rate for kind in kinds if (rate := self.survival.of(kind)) is not None]
         return 3600.0 / max(rates) if rates else None
+
+    @cached_property
+    def typical(self) -> Reliability:
+        """What is to be expected of a check that is not among those that are known."""
+        return typical(self.verifiers.values())
 
     def digest(self) -> str:
         """Return what names it in a decision's record."""

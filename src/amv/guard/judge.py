@@ -55,7 +55,8 @@ class CasePremise(msgspec.Struct, frozen=True, kw_only=True):
     """A critical premise: how likely it is violated by itself, and what that would lose.
 
     *features* are those of the claim that *p* was said of, None where it came
-    from no claim that supports the action.
+    from no claim that supports the action.  *in_call* says that it is about what
+    the call itself says.
     """
 
     name: str
@@ -65,6 +66,7 @@ class CasePremise(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = ""
     features: Features | None = None
     rests_on: tuple[int, ...] = ()
+    in_call: bool = False
 
 
 class CaseCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -284,6 +286,7 @@ def judge(case: Case, evidence: Sequence[Evidence]) -> Judgement:
         prices=case.prices(),
         checks=_checks(left, len(case.premises), case.repair is not None),
         can_repair=heard.can_repair,
+        mended=sum(1 << i for i, premise in enumerate(case.premises) if premise.in_call),
         made=len(heard.asked),
         ages_h=tuple(premise.age_h for premise in case.premises),
     )

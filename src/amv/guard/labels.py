@@ -211,6 +211,7 @@ def answers_of(state: Deciding) -> list[Answer]:
             outcome == "refuted",
             truth.is_violated,
             truth.weight * (drawn if is_audit else 1.0),
+            f"{state.id}/{names[place]}",
         )
         for evidence, is_audit in _evidence(state)
         for place, outcome in zip(checks[evidence.check].premises, evidence.outcomes, strict=True)

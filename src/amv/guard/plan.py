@@ -36,6 +36,9 @@ OBSERVED_MAX = 8
 
 _SUM = 1e-9
 
+Bits = npt.NDArray[np.int64]
+"""Premises as bits, of each of several rows or states."""
+
 
 class Verdict(StrEnum):
     """What the gate answers."""
@@ -135,8 +138,9 @@ class Problem:
     """One decision: a belief over 2^n states, the thetas of n premises, prices, checks left.
 
     *can_repair* holds the premises (bit i for premise i) of which a value to repair
-    with was read already, *made* how many checks were made, *ages_h* how old each
-    claim is.  The last two are for baselines.
+    with was read already.  *mended* are the premises about what the call itself says,
+    so that a repair puts what was read into it.  *made* is how many checks were made,
+    *ages_h* how old each claim is.  The last two are for baselines.
     """
 
     belief: Vector
@@ -144,6 +148,7 @@ class Problem:
     prices: Prices
     checks: tuple[Check, ...] = ()
     can_repair: int = 0
+    mended: int = 0
     made: int = 0
     ages_h: tuple[float, ...] = ()
 
@@ -196,12 +201,12 @@ class Problem:
         """Return what repairing loses, times mass, of rows of weights that could be repaired so.
 
         A repaired action is decided afresh: what was refuted holds in it, and of
-        all else is known what was known.  So it costs its price, and then what
-        ending such a decision loses.
+        all else is known what was known (`mended`).  So it costs its price, and then
+        what ending such a decision loses.
         """
         if self.prices.repair is None:
             return np.full(len(weights), np.inf)
-        rest = np.arange(len(self.belief))[None, :] & ~repairs[:, None]
+        rest = repaired_state(np.arange(len(self.belief))[None, :], repairs[:, None], self.mended)
         mass = weights.sum(axis=1)
         risk = (weights * self.losses[rest]).sum(axis=1)
         harm = (weights * (rest > 0)).sum(axis=1)
@@ -223,9 +228,21 @@ class Problem:
             prices=self.prices,
             checks=left,
             can_repair=self.can_repair | check.repairs[outcome],
+            mended=self.mended,
             made=self.made + 1,
             ages_h=self.ages_h,
         )
+
+
+def repaired_state(states: Bits, repairs: Bits, mended: int) -> Bits:
+    """Return in which states actions are once the premises *repairs*, as bits, are repaired.
+
+    What was refuted holds in a repaired action, as that no longer rests on it.  But
+    where the value that was read is put into the call, it is right where the refuted
+    was wrong; where that still held, it was misread, and the call is wrong now.
+    """
+    read: Bits = (states & ~(repairs & ~mended)) ^ (repairs & mended)
+    return read
 
 
 class Plan(NamedTuple):

@@ -188,9 +188,9 @@ class GuardService(Executions, History, Learning, Certifying):
             budget.amount_of(rule, action.arguments)
             prior = partial(learned.said, self._prior)
             premises = bind.premises_of(action, rule, self._claims, prior, now_s)
-            planner, verifiers = policy.defaults.planner, learned.verifiers
+            planner, known = policy.defaults.planner, (learned.verifiers, learned.typical)
             screen = self._screen(is_fresh=not is_real)
-            case = bind.case_of(premises, rule, policy, planner, verifiers)
+            case = bind.case_of(premises, rule, policy, planner, *known)
             case = screened(case, screen)
             judgement = judge(case, ())
             code = "judged"
