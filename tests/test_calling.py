@@ -12,7 +12,8 @@ from uuid import UUID
 import pytest
 
 import amv
-from amv.calling import KEPT_BYTES_MAX, Signature, held, json_part
+from amv.calling import KEPT_BYTES_MAX, Signature, json_part
+from amv.guard.actions import held
 from amv.guard.policy import parse
 from tests.guard.gates import CANCEL, policy_of
 

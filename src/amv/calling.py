@@ -92,23 +92,6 @@ class Signature:
                 )
 
 
-def held(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of what in arguments is JSON, so that nobody else can change it."""
-    try:
-        return {name: _copied(value) for name, value in arguments.items()}
-    except RecursionError:
-        # They are nested too deeply to be those of an action, which is told where that is judged.
-        return arguments
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _copied(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_copied(one) for one in value]
-    return value
-
-
 def are_changed(arguments: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     """Return whether arguments are no longer the same JSON as *before*."""
     try:
@@ -127,6 +110,11 @@ def json_part(arguments: Mapping[str, Any]) -> dict[str, Any]:
         except InvalidInput:
             continue
     return found
+
+
+def is_yielding(result: object) -> bool:
+    """Return whether a call has returned what does its work only once it is iterated."""
+    return inspect.isgenerator(result) or inspect.isasyncgen(result)
 
 
 def _yields(function: Callable[..., Any]) -> bool:

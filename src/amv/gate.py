@@ -8,7 +8,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -18,10 +18,11 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from amv.calling import Signature, are_changed, held, json_part
+from amv.calling import Signature, are_changed, is_yielding, json_part
 from amv.closing import Closing
 from amv.config import Settings
 from amv.errors import (
+    PERMIT_REFUSED,
     ActionAbstained,
     AmvError,
     ItemNotFound,
@@ -29,8 +30,9 @@ from amv.errors import (
     RepairNeeded,
     StoreClosed,
 )
-from amv.guard.actions import Action
+from amv.guard.actions import Action, held
 from amv.guard.calibration import Calibration
+from amv.guard.decision import Decision
 from amv.guard.lint import lint
 from amv.guard.plan import Verdict
 from amv.guard.policy import Policy, parse
@@ -40,7 +42,7 @@ from amv.guard.service import GuardService
 from amv.guard.suggest import Seen
 from amv.loading import load_calibration, load_policy
 from amv.memory.checked import Checked
-from amv.memory.item import Status, check_namespace
+from amv.memory.item import Row, Status, check_namespace
 from amv.memory.service import MemoryService
 from amv.stores.memory import MemoryStore
 from amv.stores.memory.guard import MemoryGuardStore
@@ -115,18 +117,13 @@ class MemoryClaims:
 
     def find(self, namespace: tuple[str, ...], subject: str, attribute: str) -> Remembered | None:
         """Return the claim that is believed now, or None."""
-        item = self._memory.find_claim(namespace, subject, attribute)
-        if item is None or item.claim is None:
-            return None
-        since = item.last_verified_at or item.valid_from
-        return Remembered(
-            item_id=item.id,
-            value=item.claim.value,
-            since_s=since.timestamp(),
-            trust=item.source_trust,
-            is_contradicted=item.contradicted,
-            is_trusted=item.source_trust >= TRUSTED_FROM,
-        )
+        return _remembered(self._memory.claim_row(None, namespace, subject, attribute))
+
+    def find_in(
+        self, tx: GuardWriter, namespace: tuple[str, ...], subject: str, attribute: str
+    ) -> Remembered | None:
+        """Return the same, as a transaction finds it."""
+        return _remembered(self._memory.claim_row(tx.memory, namespace, subject, attribute))
 
     @contextmanager
     def telling(
@@ -159,6 +156,19 @@ class MemoryClaims:
                 claim = item.claim
                 found.append(Seen(item.id, claim.subject, claim.attribute, claim.value))
         return found
+
+
+def _remembered(row: Row | None) -> Remembered | None:
+    if row is None or row.claim is None:
+        return None
+    return Remembered(
+        item_id=row.id,
+        value=row.claim.value,
+        since_s=row.valid_from_s if row.last_verified_s is None else row.last_verified_s,
+        trust=row.source_trust,
+        is_contradicted=row.contradicted,
+        is_trusted=row.source_trust >= TRUSTED_FROM,
+    )
 
 
 class Guard(GuardService, Closing):
@@ -315,18 +325,31 @@ class Guard(GuardService, Closing):
     ) -> Callable[..., Any]:
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
-            key = self._begin(name, call.arguments(args, kwargs))
-            state = State.UNKNOWN
+            arguments = call.arguments(args, kwargs)
+            # Others may change what a list or mapping holds while it is decided about.
+            decided = held(arguments)
+            decision_id = self._begin(name, decided)
+            if decision_id is None:
+                return function(*args, **kwargs)
+            if are_changed(arguments, decided):
+                self._note(decision_id, State.FAILED)
+                raise _changed(name)
+            state: State | None = State.UNKNOWN
             try:
                 result = function(*args, **kwargs)
-                state = State.SUCCEEDED
+                if inspect.isawaitable(result):
+                    # Nothing is done yet: what it awaits settles the call.
+                    state = None
+                    return self._awaited(result, decision_id, failed_on)
+                if not is_yielding(result):
+                    state = State.SUCCEEDED
                 return result
             except failed_on:
                 state = State.FAILED
                 raise
             finally:
-                if key is not None:
-                    self.settle(key, state)
+                if state is not None:
+                    self._note(decision_id, state)
 
         return guarded
 
@@ -338,33 +361,56 @@ class Guard(GuardService, Closing):
             arguments = call.arguments(args, kwargs)
             # Others go on meanwhile, and may change what a list or mapping holds.
             decided = held(arguments)
-            key = await self._begun(name, decided)
-            state, is_closed = State.UNKNOWN, False
-            try:
-                if key is not None and are_changed(arguments, decided):
-                    state = State.FAILED
-                    raise PermitRefused(
-                        f"the arguments of {name} were changed while it was decided about; "
-                        "nothing was done"
-                    )
-                result = await function(*args, **kwargs)
-                state = State.SUCCEEDED
-                return result
-            except failed_on:
-                state = State.FAILED
-                raise
-            except GeneratorExit:
-                # Its loop is gone, so that nothing can be awaited.
-                is_closed = True
-                raise
-            finally:
-                if key is not None and is_closed:
-                    self.settle(key, state)
-                elif key is not None:
-                    settling = self._submitted(self._settlers, self.settle, key, state)
-                    await asyncio.shield(asyncio.wrap_future(settling))
+            decision_id = await self._begun(name, decided)
+            if decision_id is None:
+                return await function(*args, **kwargs)
+            if are_changed(arguments, decided):
+                await self._note_off_loop(decision_id, State.FAILED)
+                raise _changed(name)
+            return await self._awaited(function(*args, **kwargs), decision_id, failed_on)
 
         return guarded
+
+    async def _awaited(self, call: Awaitable[Any], decision_id: str, failed_on: _Exceptions) -> Any:
+        """Await a call that was granted, and settle it."""
+        state, is_closed = State.UNKNOWN, False
+        try:
+            result = await call
+            state = State.SUCCEEDED
+            return result
+        except failed_on:
+            state = State.FAILED
+            raise
+        except GeneratorExit:
+            # Its loop is gone, so that nothing can be awaited.
+            is_closed = True
+            raise
+        finally:
+            if is_closed:
+                self._note(decision_id, state)
+            else:
+                await self._note_off_loop(decision_id, state)
+
+    async def _note_off_loop(self, decision_id: str, state: State) -> None:
+        noting = self._submitted(self._settlers, self._note, decision_id, state)
+        await asyncio.shield(asyncio.wrap_future(noting))
+
+    def _note(self, decision_id: str, state: State) -> None:
+        """Settle a call that is over.
+
+        What it returned or raised is its caller's, also where that can't be noted:
+        then the call counts as under way, and is not granted again.
+        """
+        try:
+            self.settle(decision_id, state)
+        except AmvError as error:
+            _log.error(
+                "the call of decision %s is over (%s), and not all of that could be noted; "
+                "`amv guard reconcile` lists it if it is not settled: %s",
+                decision_id,
+                state,
+                error,
+            )
 
     async def _begun(self, tool: str, arguments: dict[str, Any]) -> str | None:
         """Do what `_begin` does in a thread, so that the event loop goes on meanwhile."""
@@ -389,12 +435,15 @@ class Guard(GuardService, Closing):
         """Settle a grant whose call was cancelled before it was made."""
         if begun.cancelled() or begun.exception() is not None:
             return
-        key = begun.result()
-        if key is not None:
-            self.settle(key, State.FAILED)
+        decision_id = begun.result()
+        if decision_id is not None:
+            self._note(decision_id, State.FAILED)
 
     def _begin(self, tool: str, arguments: dict[str, Any]) -> str | None:
-        """Decide about a call; return the key under which it is settled, None for a free one."""
+        """Decide about a call; return the decision it is settled by, None for a free one.
+
+        Once this returns one, the call is noted as made; where it raises, it is not made.
+        """
         if self.policy.mode == "shadow":
             self._shadow(tool, arguments)
             return None
@@ -407,13 +456,19 @@ class Guard(GuardService, Closing):
         if decision.verdict != Verdict.PROCEED or decision.permit is None:
             raise ActionAbstained(decision)
         try:
-            key = self.redeem(decision.permit.token, action)
+            self.redeem(decision.permit.token, action)
         except PermitRefused as refused:
             # Another call of the same action was granted meanwhile, or this one took too long.
-            refusal = replace(decision, verdict=Verdict.ABSTAIN.value, code="not_redeemed")
-            raise ActionAbstained(replace(refusal, reason=str(refused), permit=None)) from refused
-        self.dispatched(key)
-        return key
+            code = "not_redeemed" if refused.code == PERMIT_REFUSED else refused.code
+            raise _abstained(decision, code, str(refused)) from refused
+        except AmvError as error:
+            raise _abstained(decision, "gate_error", _not_made(error)) from error
+        try:
+            self.dispatched(decision.id)
+        except AmvError as error:
+            self._note(decision.id, State.FAILED)
+            raise _abstained(decision, "gate_error", _not_made(error)) from error
+        return decision.id
 
     def _standing(self, action: Action) -> str | None:
         """Return the approval a person has given for an action, if its rule asks for one."""
@@ -461,6 +516,21 @@ class Guard(GuardService, Closing):
         self._settlers.shutdown()
         if self._owns_memory:
             self.memory.close()
+
+
+def _abstained(decision: Decision, code: str, why: str) -> ActionAbstained:
+    abstains = replace(decision, verdict=Verdict.ABSTAIN.value, code=code)
+    return ActionAbstained(replace(abstains, reason=why, permit=None))
+
+
+def _not_made(error: AmvError) -> str:
+    return f"the call was not made, as the gate could not note that it is: {error}"
+
+
+def _changed(name: str) -> PermitRefused:
+    return PermitRefused(
+        f"the arguments of {name} were changed while it was decided about; nothing was done"
+    )
 
 
 def _trim(known: OrderedDict[Any, Any], most: int) -> None:

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -21,6 +21,9 @@ from hypothesis.stateful import (
 )
 
 import amv
+from amv.guard.decision import Words
+from amv.guard.ledger import key_of
+from amv.guard.policy import ActionRule, Idempotency
 from amv.guard.ports import LedgerRow, State
 from amv.testing import FakeClock
 from tests.guard.gates import OWNER, cancel, opened, policy_of, remember
@@ -75,6 +78,7 @@ class Ledger(RuleBasedStateMachine):
         self.states: dict[str, State] = {}
         self.standing: dict[str, tuple[str, str, float]] = {}
         self.executing: dict[str, int] = {}
+        self.granted: dict[str, list[str]] = {}
         self.failed: dict[str, int] = {}
 
     def teardown(self) -> None:
@@ -97,6 +101,7 @@ class Ledger(RuleBasedStateMachine):
             assert decision.permit is None
             return None
         token = token_of(decision)
+        self.granted.setdefault(order, []).append(decision.id)
         self.step(order, State.APPROVED)
         self.standing[order] = (token, action.digest(), self.clock() + PERMIT_S)
         return token, action, order
@@ -133,25 +138,17 @@ class Ledger(RuleBasedStateMachine):
     def moved(self, order: str, state: State, move: Callable[[str], object]) -> None:
         if order not in self.states:
             return
-        decision_id = next(
-            decision.id
-            for _, decision in reversed(self.guard.decisions(limit=1000))
-            if decision.digest == self.standing[order][1] and self._granted(decision.id)
-        )
-        key = self.guard.key_of_decision(decision_id)
+        decision_id = self.granted[order][-1]
         if state in EDGES[self.states[order]] - {State.APPROVED, State.RESERVED}:
-            move(key)
+            move(decision_id)
             self.step(order, state)
         else:
             with pytest.raises(amv.Conflict):
-                move(key)
-
-    def _granted(self, decision_id: str) -> bool:
-        try:
-            self.guard.key_of_decision(decision_id)
-        except amv.ItemNotFound:
-            return False
-        return True
+                move(decision_id)
+        for earlier in self.granted.get(order, [])[:-1]:
+            # What became of an earlier call says nothing of this one.
+            with pytest.raises(amv.Conflict):
+                move(earlier)
 
     @rule(order=st.sampled_from(ORDERS))
     def dispatched(self, order: str) -> None:
@@ -162,20 +159,16 @@ class Ledger(RuleBasedStateMachine):
         state=st.sampled_from([State.SUCCEEDED, State.FAILED, State.UNKNOWN]),
     )
     def settle(self, order: str, state: State) -> None:
-        self.moved(order, state, lambda key: self.guard.settle(key, state))
+        self.moved(order, state, lambda one: self.guard.settle(one, state))
 
     @rule(older_than_s=st.sampled_from([-1.0, 45.0]))
     def reconcile(self, older_than_s: float) -> None:
         """All reserved or dispatched before that is UNKNOWN now, and nothing else has moved."""
-        for key in self.guard.reconcile(older_than_s):
-            order = self._order_of(key)
+        for decision_id in self.guard.reconcile(older_than_s):
+            order = next(order for order, ids in self.granted.items() if ids[-1] == decision_id)
             self.step(order, State.UNKNOWN)
         if older_than_s < 0:
             assert not {State.RESERVED, State.DISPATCHED} & set(self.states.values())
-
-    def _order_of(self, key: str) -> str:
-        digest = self.guard.get(self.guard.decision_of_key(key)).digest
-        return next(order for order, row in self.standing.items() if row[1] == digest)
 
     @rule(seconds=st.sampled_from([1.0, 30.0, PERMIT_S]))
     def time_passes(self, seconds: float) -> None:
@@ -361,10 +354,10 @@ def test_of_32_that_decide_about_one_key_at_most_one_executes(
         if decision.permit is None:
             return
         try:
-            key = guard.redeem(decision.permit.token, cancel(note=number % 3))
+            decision_id = guard.redeem(decision.permit.token, cancel(note=number % 3))
         except amv.PermitRefused:
             return
-        guard.dispatched(key)
+        guard.dispatched(decision_id)
         executed.append(number)
 
     with ThreadPoolExecutor(32) as pool:
@@ -393,18 +386,18 @@ def test_control_without_the_ledger_many_would_execute(guard: amv.Guard) -> None
 
 
 def test_what_is_reconciled_is_unknown_and_not_granted_again(guard: amv.Guard) -> None:
-    key = guard.redeem(token_of(guard.decide(cancel())), cancel())
-    guard.dispatched(key)
+    decision_id = guard.redeem(token_of(guard.decide(cancel())), cancel())
+    guard.dispatched(decision_id)
     assert guard.reconcile(0.0) == []
     guard._clock.advance(1.0)  # type: ignore[attr-defined]
 
-    assert guard.reconcile(0.5) == [key]
+    assert guard.reconcile(0.5) == [decision_id]
     assert guard.reconcile(0.5) == []
     again = guard.decide(cancel())
     assert (again.code, again.permit) == ("granted_before", None)
     assert "this very action before, which is UNKNOWN" in again.reason
     assert "another action" in guard.decide(cancel(note="x")).reason
-    guard.settle(key, State.FAILED)
+    guard.settle(decision_id, State.FAILED)
     assert guard.decide(cancel()).verdict == "PROCEED"
 
 
@@ -430,39 +423,39 @@ def test_a_permit_of_another_action_under_the_key_says_so_too(guard: amv.Guard) 
 
 def test_what_was_only_reserved_is_reconciled_too(guard: amv.Guard) -> None:
     """A crash between the two steps must not keep a key for ever."""
-    key = guard.redeem(token_of(guard.decide(cancel())), cancel())
+    decision_id = guard.redeem(token_of(guard.decide(cancel())), cancel())
     guard._clock.advance(1.0)  # type: ignore[attr-defined]
 
-    assert guard.reconcile(0.5) == [key]
+    assert guard.reconcile(0.5) == [decision_id]
     # Whoever was only slow must not make the call after all.
     with pytest.raises(amv.Conflict, match="UNKNOWN can't become DISPATCHED"):
-        guard.dispatched(key)
+        guard.dispatched(decision_id)
     assert guard.decide(cancel()).code == "granted_before"
-    guard.settle(key, State.FAILED)
+    guard.settle(decision_id, State.FAILED)
     assert guard.decide(cancel()).verdict == "PROCEED"
     assert guard.replay() == []
 
 
 @pytest.mark.parametrize("to", [State.DISPATCHED, State.SUCCEEDED])
 def test_a_call_that_goes_on_meanwhile_is_not_reconciled(guard: amv.Guard, to: State) -> None:
-    key = guard.redeem(token_of(guard.decide(cancel())), cancel())
+    decision_id = guard.redeem(token_of(guard.decide(cancel())), cancel())
     if to is State.SUCCEEDED:
-        guard.dispatched(key)
+        guard.dispatched(decision_id)
     guard._clock.advance(1.0)  # type: ignore[attr-defined]
     mark = guard._mark_unknown
 
     def late(row: LedgerRow) -> bool:
         if to is State.DISPATCHED:
-            guard.dispatched(key)
+            guard.dispatched(decision_id)
         else:
-            guard.settle(key, to)
+            guard.settle(decision_id, to)
         return mark(row)
 
     guard._mark_unknown = late  # type: ignore[method-assign]
 
     assert guard.reconcile(0.5) == []
     with guard._store.read() as reader:
-        row = reader.ledger(key)
+        row = reader.ledger_of(decision_id)
     assert row is not None
     assert row.state is to
 
@@ -476,28 +469,30 @@ def test_a_reconciler_tells_what_became_of_a_call(
     guard: amv.Guard, said: bool | None, state: State, is_marked: bool
 ) -> None:
     asked: list[dict[str, Any]] = []
-    key = guard.redeem(token_of(guard.decide(cancel(note="x"))), cancel(note="x"))
+    decision_id = guard.redeem(token_of(guard.decide(cancel(note="x"))), cancel(note="x"))
     other = guard.redeem(token_of(guard.decide(cancel("W2"))), cancel("W2"))
     guard.dispatched(other)
     guard.settle(other, State.SUCCEEDED)
     if is_marked:
-        guard.settle(key, State.UNKNOWN)
+        guard.settle(decision_id, State.UNKNOWN)
 
     @guard.reconciler("cancel_order")
     def was_cancelled(**arguments: Any) -> bool | None:
         asked.append(arguments)
         return said
 
-    assert guard.reconcile(-1.0) == ([] if is_marked else [key])
+    assert guard.reconcile(-1.0) == ([] if is_marked else [decision_id])
     assert asked == [{"order_id": "W1", "note": "x"}]
     with guard._store.read() as reader:
-        assert [row.key for row in reader.in_state(state, 1e12) if row.key != other] == [key]
+        assert [
+            row.decision_id for row in reader.in_state(state, 1e12) if row.decision_id != other
+        ] == [decision_id]
     assert guard.replay() == []
 
 
 def test_what_no_reconciler_can_tell_of_stays_unknown(guard: amv.Guard) -> None:
     """One that fails, or says what means nothing, settles nothing, and is asked again."""
-    key = guard.redeem(token_of(guard.decide(cancel())), cancel())
+    decision_id = guard.redeem(token_of(guard.decide(cancel())), cancel())
     guard.reconciler("cancel_order")(lambda order_id: 1 / 0 > 1)
     with pytest.raises(ZeroDivisionError):
         guard.reconcile(-1.0)
@@ -512,25 +507,25 @@ def test_what_no_reconciler_can_tell_of_stays_unknown(guard: amv.Guard) -> None:
     assert guard.reconcile(-1.0) == []
 
     with guard._store.read() as reader:
-        row = reader.ledger(key)
+        row = reader.ledger_of(decision_id)
     assert row is not None
     assert row.state is State.UNKNOWN
 
 
 @pytest.mark.parametrize("state", ["APPROVED", "RESERVED", "DISPATCHED", "DONE", None, 3])
 def test_a_call_is_settled_as_what_became_of_it(guard: amv.Guard, state: Any) -> None:
-    key = guard.redeem(token_of(guard.decide(cancel())), cancel())
-    guard.dispatched(key)
+    decision_id = guard.redeem(token_of(guard.decide(cancel())), cancel())
+    guard.dispatched(decision_id)
 
     with pytest.raises(amv.InvalidInput, match="SUCCEEDED, FAILED, UNKNOWN"):
-        guard.settle(key, state)
-    guard.settle(key, "SUCCEEDED")  # type: ignore[arg-type]
+        guard.settle(decision_id, state)
+    guard.settle(decision_id, "SUCCEEDED")  # type: ignore[arg-type]
 
 
 def test_what_an_action_rested_on_counts_as_used(guard: amv.Guard) -> None:
-    key = guard.redeem(token_of(guard.decide(cancel())), cancel())
-    guard.dispatched(key)
-    guard.settle(key, State.SUCCEEDED)
+    decision_id = guard.redeem(token_of(guard.decide(cancel())), cancel())
+    guard.dispatched(decision_id)
+    guard.settle(decision_id, State.SUCCEEDED)
     guard.memory.flush()
 
     counts = [item.contributed_count for item in guard.memory.list(namespace=OWNER).items]
@@ -538,24 +533,66 @@ def test_what_an_action_rested_on_counts_as_used(guard: amv.Guard) -> None:
 
 
 def test_settling_passes_over_what_was_forgotten(guard: amv.Guard) -> None:
-    key = guard.redeem(token_of(guard.decide(cancel())), cancel())
-    guard.dispatched(key)
+    decision_id = guard.redeem(token_of(guard.decide(cancel())), cancel())
+    guard.dispatched(decision_id)
     guard.memory.forget_namespace(OWNER)
 
-    guard.settle(key, State.SUCCEEDED)
+    guard.settle(decision_id, State.SUCCEEDED)
 
 
-def test_keys_and_decisions_lead_to_each_other(guard: amv.Guard) -> None:
-    decision = guard.decide(cancel())
-    key = guard.key_of_decision(decision.id)
+@pytest.mark.parametrize("late", [State.FAILED, State.SUCCEEDED, State.UNKNOWN, "DISPATCHED"])
+def test_an_old_call_does_not_settle_a_later_one_of_its_key(guard: amv.Guard, late: str) -> None:
+    """It hung until it was given up, and another call was granted, which is under way."""
+    first = guard.redeem(token_of(guard.decide(cancel())), cancel())
+    guard.dispatched(first)
+    guard.settle(first, State.FAILED)
+    second = guard.redeem(token_of(guard.decide(cancel())), cancel())
 
-    assert guard.decision_of_key(key) == decision.id
-    for absent in (guard.key_of_decision, guard.decision_of_key):
-        with pytest.raises(amv.ItemNotFound):
-            absent("absent")
-    for move in (guard.dispatched, lambda key: guard.settle(key, State.FAILED)):
-        with pytest.raises(amv.Conflict, match="no action was granted"):
-            move("absent")
+    with pytest.raises(amv.Conflict, match="granted to a later decision"):
+        guard.dispatched(first) if late == "DISPATCHED" else guard.settle(first, State(late))
+    assert guard.decide(cancel()).code == "granted_before"
+    guard.dispatched(second)
+    guard.settle(second, State.SUCCEEDED)
+    assert guard.replay() == []
+
+
+def test_what_was_granted_nothing_can_not_be_settled(guard: amv.Guard) -> None:
+    refused = guard.decide(amv.Action("unknown", {}, namespace=OWNER))
+
+    for absent in ("absent", refused.id):
+        for move in (guard.dispatched, lambda one: guard.settle(one, State.FAILED)):
+            with pytest.raises(amv.ItemNotFound, match="was granted nothing"):
+                move(absent)
+
+
+NUMBERS = st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(number=NUMBERS, place=st.sampled_from(["alone", "in a list", "in a mapping"]))
+def test_what_is_one_action_has_one_key(number: float, place: str) -> None:
+    """90 and 90.0 are the same JSON, also as text in a claim; their call is made once."""
+    rule = ActionRule(idempotency=Idempotency(key=["amount"]))
+
+    def keys(value: object) -> set[tuple[str, str]]:
+        amounts = {"alone": value, "in a list": [value], "in a mapping": {"n": value}}
+        action = amv.Action("pay", {"amount": amounts[place]}, namespace=OWNER)
+        words = Words(
+            namespace=OWNER,
+            session="",
+            principal="",
+            arguments=dict(action.arguments),
+            premises=(),
+        )
+        return {(action.digest(), key_of("pay", action.digest(), words, rule))}
+
+    same = [number]
+    same += [float(number)] if float(number) == number else []
+    same += [int(number)] if int(number) == number and abs(number) < 2**53 else []
+    assert len(set.union(*map(keys, same))) == 1
+    if place == "alone" and isinstance(number, int):
+        (found,) = keys(number)
+        (text,) = keys(str(number))
+        assert found[1] == text[1]
 
 
 def test_without_a_key_each_action_is_its_own() -> None:

@@ -15,15 +15,18 @@ from hypothesis import strategies as st
 
 import amv
 from amv.guard import record
-from amv.guard.ports import RecordRow, State
+from amv.guard.ports import GuardWriter, RecordRow, State
 from amv.guard.state import decision_of, loaded
 from amv.testing import FakeClock
-from tests.guard.gates import cancel, opened, policy_of, remember
+from tests.guard.gates import CANCEL, OWNER, cancel, opened, policy_of, remember
+
+REFUND = {**CANCEL, "approval": True, "loss": {"wrong": 120.0, "abstain": 5.0}}
 
 
 def lived(path: str) -> amv.Guard:
     """Return a gate that has decided in each of the ways in which it can."""
-    guard = opened(path, policy_of(defaults={"harm_max": 0.05}), FakeClock())
+    actions = {**policy_of()["actions"], "refund": REFUND}
+    guard = opened(path, policy_of(defaults={"harm_max": 0.05}, actions=actions), FakeClock())
     answers = {"W1": "pending", "W2": "shipped", "W4": None, "W5": amv.NOT_FOUND}
     guard.verifier("order_status")(lambda order_id: answers[order_id])
     for order_id in answers:
@@ -32,14 +35,17 @@ def lived(path: str) -> amv.Guard:
         guard.decide(cancel(order_id))
     asked = guard.decide(cancel("W1", note="x"), run_checks=False)
     guard.evidence(asked.id, "order_status", "pending")
-    key = guard.key_of_decision(guard.decide(cancel("W1", note="x")).id)
+    guard.decide(cancel("W1", note="x"))
     guard.decide(amv.Action(tool="look"))
     guard.decide(amv.Action(tool="unheard_of"))
     decision = guard.decide(cancel("W1", note="x"))
     assert decision.permit is not None
-    assert guard.redeem(decision.permit.token, cancel("W1", note="x")) == key
-    guard.dispatched(key)
-    guard.settle(key, State.SUCCEEDED)
+    assert guard.redeem(decision.permit.token, cancel("W1", note="x")) == decision.id
+    guard.dispatched(decision.id)
+    guard.settle(decision.id, State.SUCCEEDED)
+    refund = amv.Action("refund", {"order_id": "W4"}, namespace=OWNER)
+    guard.approve(guard.decide(refund).approval_id, by="Ann", key_id="k1")
+    guard.decide(amv.Action("refund", {"order_id": "W5"}, namespace=OWNER))
     return guard
 
 
@@ -51,7 +57,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> list[RecordRow]:
 
 
 def test_a_life_holds_records_of_every_sort(log: list[RecordRow]) -> None:
-    assert {row.kind for row in log} == {"opened", "observed", "moved"}
+    assert {row.kind for row in log} == {"opened", "observed", "moved", "asked"}
     assert len(log) > 20
     assert record.faults(log) == []
 
@@ -151,10 +157,23 @@ def test_a_log_cut_off_at_its_end_is_found_by_the_last_hash_alone(guard: amv.Gua
     """What is left is whole in itself; so the last hash is to be kept somewhere else."""
     early, last = record.FIRST, guard.last_hash()
     assert guard.replay(last_hash=last) == guard.replay(last_hash=early) == []
-    altered(guard, "DELETE FROM guard_record WHERE number = (SELECT max(number) FROM guard_record)")
+    # The ledger tells of a record that it was moved with; not so of what grants nothing.
+    cut = "DELETE FROM guard_record WHERE number = (SELECT max(number) FROM guard_record)"
+    altered(guard, cut)
+    (problem,) = guard.replay()
+    assert "does not say of request" in problem
+    assert guard.replay(last_hash=last)[0] == "the record whose hash was kept is missing"
 
-    assert guard.replay() == []
-    assert guard.replay(last_hash=last) == ["the record whose hash was kept is missing"]
+
+def test_a_log_cut_off_at_what_granted_nothing_is_found_by_the_last_hash_alone() -> None:
+    with opened() as guard:
+        guard.decide(amv.Action(tool="unheard_of"))
+        guard.decide(amv.Action(tool="look"))
+        last = guard.last_hash()
+        guard._store._tables.log.pop()  # type: ignore[attr-defined]
+
+        assert guard.replay() == []
+        assert guard.replay(last_hash=last) == ["the record whose hash was kept is missing"]
 
 
 def test_the_last_hash_of_an_empty_log_is_that_before_all_records() -> None:
@@ -187,6 +206,81 @@ def test_a_record_that_can_not_be_judged_is_told(guard: amv.Guard, missing: str)
     body = row.body if missing == "opened" else b"{}"
 
     guard._store.write(lambda tx: record.append(tx, "another", "observed", msgspec.Raw(body)))
+
+    (problem,) = guard.replay()
+    assert "can't be judged" in problem
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("UPDATE %text SET body = CAST(replace(body, 'W2', 'W7') AS BLOB)", "words of decision"),
+        (
+            "UPDATE %text SET body = CAST(replace(body, 'shipped', 'pending') AS BLOB)",
+            "words of decision",
+        ),
+        ("UPDATE %text SET body = x'7B'", "words of decision"),
+        ("UPDATE %text SET namespace = '[\"bob\"]'", "words of decision"),
+        ("DELETE FROM %text_item", "words of decision"),
+        ("UPDATE %ledger SET state = 'FAILED' WHERE state = 'SUCCEEDED'", "the ledger says"),
+        ("UPDATE %ledger SET expires_s = expires_s + 1", "the ledger says"),
+        ("UPDATE %ledger SET permit_hash = 'made up' || key", "the ledger says"),
+        ("UPDATE %ledger SET digest = decision_id", "the ledger says"),
+        ("UPDATE %ledger SET approval_id = 'a'", "the ledger says"),
+        ("UPDATE %ledger SET state = 'DONE'", "the ledger has lost"),
+        ("UPDATE %ledger SET key = 'another' || key", "the ledger has lost"),
+        ("DELETE FROM %ledger", "the ledger has lost"),
+        ("UPDATE %approval SET state = 'approved', decided_by = 'Ann'", "does not say of request"),
+        ("UPDATE %approval SET expires_s = expires_s + 1", "does not say of request"),
+        ("UPDATE %approval SET decided_key = 'k'", "does not say of request"),
+        ("UPDATE %approval SET approval_id = 'another' || approval_id", "was lost"),
+        ("DELETE FROM %approval", "was lost"),
+    ],
+)
+def test_what_stands_beside_the_log_is_compared_with_it(
+    guard: amv.Guard, statement: str, says: str
+) -> None:
+    assert guard.replay() == []
+
+    altered(guard, statement.replace("%%", "\0").replace("%", "guard_").replace("\0", "%"))
+
+    found = guard.replay()
+    assert any(says in problem for problem in found), found
+
+
+def test_what_was_forgotten_beside_the_log_is_no_fault(guard: amv.Guard) -> None:
+    guard.memory.forget_namespace(OWNER)
+
+    assert guard.replay() == []
+
+
+def test_a_grant_of_a_log_that_does_not_say_more_is_compared_by_its_state(
+    guard: amv.Guard,
+) -> None:
+    """As the logs of before do."""
+    with guard._store.read() as reader:
+        rows = reader.records()
+    altered(guard, "DELETE FROM guard_record")
+    altered(guard, "DELETE FROM guard_approval")
+
+    def rewrite(tx: GuardWriter) -> None:
+        for row in rows:
+            data = msgspec.json.decode(row.body)
+            for name in ("name", "row", "words"):
+                data.pop(name, None)
+            if row.kind != "asked":
+                record.append(tx, row.decision_id, row.kind, data)
+
+    guard._store.write(rewrite)
+    assert guard.replay() == []
+    altered(guard, "UPDATE guard_ledger SET state = 'FAILED' WHERE state = 'SUCCEEDED'")
+
+    (problem,) = guard.replay()
+    assert problem.endswith("what the log does not: FAILED")
+
+
+def test_a_record_of_a_grant_that_says_nothing_sensible_is_told(guard: amv.Guard) -> None:
+    guard._store.write(lambda tx: record.append(tx, "another", "moved", {}))
 
     (problem,) = guard.replay()
     assert "can't be judged" in problem

@@ -377,7 +377,7 @@ def test_what_became_of_a_call_is_not_known_until_it_is_settled(
     guard.settle(unknown, State.UNKNOWN)
     guard.settle(done, State.SUCCEEDED)
 
-    assert [row.key for row in guard.unsettled()] == [reserved, dispatched, unknown]
+    assert [row.decision_id for row in guard.unsettled()] == [reserved, dispatched, unknown]
 
 
 def test_alternatives_are_several_actions_and_not_too_many(guard: amv.Guard) -> None:

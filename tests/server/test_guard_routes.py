@@ -315,6 +315,32 @@ def test_evidence_for_a_decision_whose_words_are_forgotten_is_a_conflict(served:
     assert problem(tell(http, decision["id"])) == (409, "conflict")
 
 
+def test_a_permit_of_another_policy_is_refused(served: Running) -> None:
+    """What errors cost, and whether the action is guarded at all, may be something else by now."""
+    http = served.http()
+    remember(http, ["a"])
+    decision = granted(http, ["a"])
+    served.guard._policy = parse({"version": 1})
+
+    assert problem(redeem(http, decision, ["a"])) == (409, "policy_changed")
+    served.guard._policy = parse(POLICY)
+    assert redeem(http, decision, ["a"]).status_code == 200
+
+
+def test_what_is_remembered_otherwise_by_then_lets_nothing_go_ahead(served: Running) -> None:
+    """Between asking and evidence, and between the permit and the call."""
+    http = served.http()
+    remember(http, ["a"])
+    late, decision = decide(http, ["a"]), granted(http, ["a"])
+    remember(http, ["a"], "delivered")
+
+    assert problem(redeem(http, decision, ["a"])) == (409, "memory_changed")
+    told_late = tell(http, late["id"]).json()
+    assert (told_late["verdict"], told_late["code"]) == ("ABSTAIN", "memory_changed")
+    assert told_late["permit"] is None
+    assert http.get(f"/v1/guard/decisions/{late['id']}").json()["code"] == "memory_changed"
+
+
 def test_a_permit_is_good_once_for_its_own_action_and_for_a_while(
     served: Running, own: list[str]
 ) -> None:
@@ -567,7 +593,60 @@ def test_what_is_of_others_is_as_if_it_were_not_there(locked: Running, route: ap
 
         assert there.status_code in (400, 404)
         assert swapped(there, theirs, nobodys) == told(absent)
-    assert admin.request(**asked).status_code == 200
+    # Nobody approves what was asked with the same key.
+    another = locked.http(locked.key())
+    assert another.request(**asked).status_code == 200
+
+
+def test_what_a_key_asked_about_is_for_that_key_to_go_on_with(locked: Running) -> None:
+    """Another of the namespace could let it go ahead, or say that its call was never made."""
+    token = locked.key(TENANT, Level.WRITE)
+    own, other = locked.http(token), locked.http(locked.key(TENANT, Level.WRITE))
+    admin = locked.http(locked.key(TENANT))
+    remember(admin, list(TENANT))
+    name = list(TENANT)
+    asked = decide(own, name)
+    assert problem(tell(other, asked["id"])) == (403, "forbidden")
+    decision = tell(own, asked["id"]).json()
+    assert problem(redeem(other, decision, name)) == (409, "permit_refused")
+    assert redeem(own, decision, name).status_code == 200
+
+    for outcome in ("DISPATCHED", "SUCCEEDED", "FAILED", "UNKNOWN"):
+        assert problem(settle(other, decision["id"], outcome)) == (403, "forbidden")
+    assert settle(own, decision["id"], "DISPATCHED").status_code == 200
+    assert settle(admin, decision["id"], "UNKNOWN").status_code == 200
+    # That it is its own is known also once the words are forgotten, to whoever reaches all.
+    anyones = locked.http(locked.key((), Level.WRITE))
+    remember(anyones, ["fleeting"])
+    gone = reserved(anyones, ["fleeting"])
+    assert admin.delete("/v1/namespaces/fleeting").status_code == 403
+    locked.http(locked.key()).delete("/v1/namespaces/fleeting")
+    strange = locked.http(locked.key((), Level.WRITE))
+    assert problem(settle(strange, gone, "FAILED")) == (403, "forbidden")
+    assert settle(anyones, gone, "FAILED").status_code == 200
+
+
+def test_nobody_approves_what_they_asked_themselves(locked: Running) -> None:
+    """The name that somebody gives is what they say; the key is what they have."""
+    own, other = locked.key(), locked.key()
+    asking, person, name = locked.http(own), locked.http(other), [f"o{next(_numbers)}"]
+    remember(asking, name)
+    request = asked_person(asking, name)
+
+    refused = asking.post(f"/v1/approvals/{request}/approve", json={"by": "somebody else"})
+    assert problem(refused) == (403, "forbidden")
+    assert "with this very key" in refused.json()["error"]["message"]
+    reply = person.post(f"/v1/approvals/{request}/approve", json={"by": "Eve"}).json()
+    key_id = other.split("_")[1]
+    assert (reply["decided_by"], reply["decided_key"]) == ("Eve", key_id)
+    told_of = locked.guard.explain(reply["decision_id"])
+    assert f"then a request to a person is approved by Eve, with the key {key_id}" in told_of
+    # It may take its own request back.
+    remember(asking, [*name, "2"])
+    request = asked_person(asking, [*name, "2"])
+    reply = asking.post(f"/v1/approvals/{request}/reject", json={"by": "Eve"}).json()
+    assert (reply["state"], reply["decided_key"]) == ("rejected", own.split("_")[1])
+    assert locked.guard.replay() == []
 
 
 def test_a_permit_or_an_approval_of_others_is_as_if_it_were_not_there(locked: Running) -> None:
@@ -632,8 +711,13 @@ def test_a_route_needs_the_level_it_says(locked: Running, route: api.Route, leve
         **sound(admin, [f"l{next(_numbers)}"], route)
     )
 
-    # A permit is for the key that it was given to.
-    fitting = {200, 409} if route.path == "/v1/guard/redeem" else {200}
+    fitting = {200}
+    if route.path == "/v1/guard/redeem":
+        # A permit is for the key that it was given to.
+        fitting = {409}
+    elif route.path.endswith(("/evidence", "/settle")) and level < Level.ADMIN:
+        # And so is what follows.
+        fitting = {403}
     assert reply.status_code in (fitting if level >= route.level else {403})
     assert json.loads(reply.content)
 

@@ -180,7 +180,7 @@ def reconcile(
         if older_than is not None:
             gate.reconcile(older_than)
         if settled is not None:
-            gate.settle(gate.key_of_decision(settled[0]), settled[1])
+            gate.settle(*settled)
         rows = gate.unsettled()
         about = {row.decision_id: gate.get(row.decision_id) for row in rows}
     if as_json:
@@ -375,6 +375,7 @@ def approval_json(row: "ApprovalRow") -> dict[str, object]:
         "created_at": time_text(row.created_s),
         "expires_at": time_text(row.expires_s),
         "decided_by": row.decided_by,
+        "decided_key": row.decided_key,
     }
 
 

@@ -79,8 +79,8 @@ class GuardClient:
     def redeem(self, token: str, action: Action) -> str:
         """Reserve the one execution that a permit grants; return the decision to settle.
 
-        Raises PermitRefused for a permit that is unknown, used, expired, or of
-        another action.
+        Raises PermitRefused for a permit that is unknown, used, expired, of another
+        action, or that rests on what is no longer so.
         """
         body = {**_action(action), "permit": token}
         return self._sender.send("POST", "/v1/guard/redeem", wire.LedgerOut, body=body).decision_id
@@ -207,4 +207,5 @@ def _approval(out: wire.ApprovalOut) -> ApprovalRow:
         created_s=out.created_at.timestamp(),
         expires_s=out.expires_at.timestamp(),
         decided_by=out.decided_by,
+        decided_key=out.decided_key,
     )

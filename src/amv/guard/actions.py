@@ -13,7 +13,7 @@ from typing import Any
 
 import rfc8785
 
-from amv.checks import shown
+from amv.checks import several, shown
 from amv.errors import InvalidInput
 
 TOOL_CHARS_MAX = 256
@@ -26,7 +26,8 @@ class Action:
     """One call of a tool with its final arguments.
 
     *namespace* says whose memory the action rests on, *principal* for whom it
-    is done.  *session* groups the decisions of one task.
+    is done.  *session* groups the decisions of one task.  The arguments are a
+    copy of those given, so that nobody who holds a list of them changes them.
     """
 
     tool: str = field(kw_only=False)
@@ -43,6 +44,8 @@ class Action:
             )
         if not isinstance(self.arguments, Mapping):
             raise InvalidInput(f"arguments must be a mapping, got {shown(self.arguments)}")
+        object.__setattr__(self, "arguments", held(self.arguments))
+        object.__setattr__(self, "namespace", _parts(self.namespace))
         for what, text in (("session", self.session), ("principal", self.principal)):
             if not isinstance(text, str):
                 raise InvalidInput(f"{what} must be a string, got {shown(text)}")
@@ -60,6 +63,34 @@ class Action:
             "tool": self.tool,
         }
         return sha256(canonical(parts, "an action")).hexdigest()
+
+
+def _parts(namespace: object) -> tuple[str, ...]:
+    what = "a namespace must be a tuple of strings"
+    parts: tuple[object, ...] = tuple(several(namespace, what))  # type: ignore[arg-type]
+    for part in parts:
+        if not isinstance(part, str):
+            raise InvalidInput(f"{what}, got {shown(namespace)}")
+        canonical(part, "a namespace")
+    return parts  # type: ignore[return-value]
+
+
+def held(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of what in arguments is JSON, so that nobody else can change it."""
+    try:
+        return {name: copied(value) for name, value in arguments.items()}
+    except RecursionError:
+        # They are nested too deeply to be those of an action, which is told where that is judged.
+        return dict(arguments)
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of a value as far as it is JSON; raises RecursionError if it is too deep."""
+    if isinstance(value, dict):
+        return {name: copied(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [copied(one) for one in value]
+    return value
 
 
 def _as_json(arguments: Mapping[str, Any]) -> bytes:

@@ -8,7 +8,9 @@ checked once more, and what is refuted by then is not executed.
 
 from amv.checks import shown
 from amv.errors import Conflict, InvalidInput, ItemNotFound
+from amv.guard import record
 from amv.guard.actions import check_count, check_named, check_who
+from amv.guard.decision import Ended
 from amv.guard.ports import ApprovalRow, GuardReader, GuardStore, GuardWriter
 
 PENDING, APPROVED, REJECTED, USED = STATES = ("pending", "approved", "rejected", "used")
@@ -54,9 +56,15 @@ class Approvals:
             rows = reader.approvals_of(digest, APPROVED)
         return next((row.approval_id for row in rows if not refusal(row, digest, now_s)), None)
 
-    def decide(self, approval_id: str, *, approve: bool, by: str, now_s: float) -> ApprovalRow:
-        """Approve or reject a request; raises ItemNotFound, Conflict if it is decided or over."""
+    def decide(
+        self, approval_id: str, *, approve: bool, by: str, key_id: str = "", now_s: float
+    ) -> ApprovalRow:
+        """Approve or reject a request; raises ItemNotFound, Conflict if it is decided or over.
+
+        *key_id* is the id of the key with which *by* says so, empty if with none.
+        """
         check_who(by, is_needed=True)
+        check_named(key_id, "the id of a key")
 
         def work(tx: GuardWriter) -> ApprovalRow:
             row = found(tx, approval_id)
@@ -64,11 +72,26 @@ class Approvals:
                 raise Conflict(f"request {approval_id!r} is {row.state} already")
             if not now_s < row.expires_s:
                 raise Conflict(f"request {approval_id!r} has expired")
-            row = row._replace(state=APPROVED if approve else REJECTED, decided_by=by)
-            tx.put_approval(row)
+            state = APPROVED if approve else REJECTED
+            row = row._replace(state=state, decided_by=by, decided_key=key_id)
+            put(tx, row, now_s)
             return row
 
         return self._store.write(work)
+
+
+def put(tx: GuardWriter, row: ApprovalRow, now_s: float) -> None:
+    """Write down what a request has come to, and a record of that."""
+    tx.put_approval(row)
+    ended = Ended(
+        at_s=now_s,
+        what=row.state,
+        name=row.approval_id,
+        row=record.hash_of(row),
+        by=row.decided_by,
+        by_key=row.decided_key,
+    )
+    record.append(tx, row.decision_id, "asked", ended)
 
 
 def found(reader: GuardReader, approval_id: str) -> ApprovalRow:

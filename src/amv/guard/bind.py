@@ -30,6 +30,9 @@ from amv.guard.ports import Claims, Remembered
 from amv.guard.prior import UNKNOWN, Features, clipped
 from amv.guard.reliability import Reliability
 
+_ARGUMENT = "argument"
+"""The subject of a premise that an argument is right of which no rule speaks."""
+
 Prior = Callable[[Features, str], float]
 """How likely a claim of a kind is wrong; see `amv.guard.prior`."""
 
@@ -60,6 +63,11 @@ class Premise(msgspec.Struct, frozen=True, kw_only=True):
     theta: float
     verify_with: tuple[str, ...] = ()
     rests_on: tuple[str, ...] = ()
+
+    @property
+    def is_unbound(self) -> bool:
+        """Whether it is an argument that no rule speaks of, and so about no claim."""
+        return self.subject == _ARGUMENT and self.name == f"{_ARGUMENT}.{self.attribute}"
 
     def holds_for(self, value: object) -> bool:
         """Return whether the premise holds if the world shows *value*."""
@@ -197,8 +205,8 @@ def unbound_arguments(action: Action, rule: ActionRule) -> list[str]:
 
 def _unbound(name: str, theta: float) -> Premise:
     return Premise(
-        name=f"argument.{name}",
-        subject="argument",
+        name=f"{_ARGUMENT}.{name}",
+        subject=_ARGUMENT,
         attribute=name,
         is_remembered=False,
         p=UNKNOWN,

@@ -130,11 +130,25 @@ class Screen(msgspec.Struct, frozen=True, kw_only=True):
     epsilon: float
 
 
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What was answered, where that is not what the plan says; the reason is in `Words`.
+
+    *approval_id* is the request to a person that came with it, if one did.
+    """
+
+    verdict: str
+    code: str
+    approval_id: str = ""
+
+
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
     """The first record of a decision: the case, and hashes of what it is about.
 
     *audit* is the probability with which it was drawn to be audited, *is_audited*
-    whether it was.  *screen* is there if a certificate was.
+    whether it was.  *screen* is there if a certificate was.  *answer* and *words*
+    are those of the moment: what was answered, and the keyed hash of the words
+    that were kept then; so are those of `Observed`.  *owner* is the keyed hash of
+    the principal.
     """
 
     at_s: float
@@ -148,10 +162,13 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     audit: float = 0.0
     is_audited: bool = False
     screen: Screen | None = None
+    owner: str = ""
     case: Case | None
     judgement: Judgement | None
     premises: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
+    answer: Answer | None = None
+    words: str = ""
 
     @property
     def ground(self) -> Ground:
@@ -172,14 +189,24 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     ended: str = ""
     reading: str = ""
     judgement: Judgement
+    answer: Answer | None = None
+    words: str = ""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """A record of what became of a decision: reserved, settled, approved."""
+    """A record of what became of a grant, or of a request to a person.
+
+    *what* is the state it came to, *name* the idempotency key or the request, and
+    *row* the hash of all that is kept of it.  *by* says who decided a request, and
+    *by_key* with which key, if that was told over HTTP.
+    """
 
     at_s: float
     what: str
+    name: str = ""
+    row: str = ""
     by: str = ""
+    by_key: str = ""
 
 
 class Labelled(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,7 +225,8 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept beside the records, and can be forgotten.
 
     *found* are the items that say what checks read; *problems* tells, by check,
-    why it was no evidence, and *unjudged* why the action could not be judged.
+    why it was no evidence, *unjudged* why the action could not be judged, and
+    *answered* why it was answered what the plan does not say.
     """
 
     namespace: tuple[str, ...]
@@ -211,6 +239,7 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     problems: dict[str, str] = {}
     suggestions: tuple[Suggestion, ...] = ()
     unjudged: str = ""
+    answered: str = ""
 
 
 def plain(decision: Decision) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from amv.checks import check_flag, shown
-from amv.errors import InvalidInput, ItemNotFound
-from amv.guard import ledger, record, standing
+from amv.errors import InvalidInput, PermitRefused
+from amv.guard import ledger, standing
 from amv.guard.actions import Action, check_action, check_named
-from amv.guard.decision import Ended
+from amv.guard.policy import Policy
 from amv.guard.ports import Claims, GuardStore, GuardWriter, LedgerRow, State
-from amv.guard.state import Deciding, is_told, items_of, loaded
+from amv.guard.state import Deciding, changed_claim, is_told, items_of, loaded
 
 SECONDS_MAX = 1e12
 """More is no time that anything could have been begun at."""
@@ -19,7 +19,9 @@ R = TypeVar("R", bound=Callable[..., bool | None])
 
 
 class Executions:
-    """The executing half of the gate."""
+    """The executing half of the gate.  A grant is named by the decision that was granted it."""
+
+    _policy: Policy
 
     def __init__(self, store: GuardStore, claims: Claims, clock: Callable[[], float]) -> None:
         self._store = store
@@ -28,33 +30,50 @@ class Executions:
         self._reconcilers: dict[str, Callable[..., bool | None]] = {}
 
     def redeem(self, token: str, action: Action) -> str:
-        """Reserve the one execution that a permit grants; return its idempotency key.
+        """Reserve the one execution that a permit grants; return the decision to settle.
 
-        Raises PermitRefused for a permit that is unknown, used, expired, of another
-        action, or rests on a certificate that was withdrawn.
+        Raises PermitRefused for a permit that is unknown, used, expired, or of another
+        action, and for one that rests on what no longer stands: another policy, a
+        certificate that was withdrawn, or what the memory said before.
         """
         digest, now_s = check_action(action).digest(), self._clock()
         hashed = ledger.hashed(token)
 
         def work(tx: GuardWriter) -> str:
-            row = ledger.reserve(tx, hashed, digest, now_s)
+            row = ledger.redeemable(tx, hashed, digest, now_s)
             standing.check_redeemed(tx, row)
-            record.append(tx, row.decision_id, "moved", Ended(at_s=now_s, what=row.state))
-            return row.key
+            self._check_stands(tx, loaded(tx, row.decision_id))
+            ledger.reserve(tx, row, now_s)
+            return row.decision_id
 
         return self._store.write(work)
 
-    def dispatched(self, key: str) -> None:
-        """Note, before the call is made, that it is made now."""
-        self._move(key, State.DISPATCHED)
+    def _check_stands(self, tx: GuardWriter, state: Deciding) -> None:
+        """Raise PermitRefused if what a decision rests on is no longer so."""
+        if state.opened.policy != self._policy.digest():
+            raise PermitRefused(
+                "the permit was given under another policy; decide about the action again",
+                code="policy_changed",
+            )
+        changed = changed_claim(self._claims, tx, state)
+        if changed:
+            raise PermitRefused(changed, code="memory_changed")
 
-    def settle(self, key: str, state: State) -> None:
-        """Note what became of a call: SUCCEEDED, FAILED, or UNKNOWN where nobody can tell."""
+    def dispatched(self, decision_id: str) -> None:
+        """Note, before the call is made, that it is made now; raises what `settle` raises."""
+        self._move(decision_id, State.DISPATCHED)
+
+    def settle(self, decision_id: str, state: State) -> None:
+        """Note what became of a call: SUCCEEDED, FAILED, or UNKNOWN where nobody can tell.
+
+        Raises ItemNotFound for a decision that was granted nothing, and Conflict for
+        a call that was settled before, also if its key was granted anew since.
+        """
         if state not in ledger.SETTLED:
             raise InvalidInput(
                 f"a call is settled as one of {', '.join(ledger.SETTLED)}, got {shown(state)}"
             )
-        decision_id = self._move(key, State(state))
+        self._move(decision_id, State(state))
         if state != State.SUCCEEDED:
             return
         with self._store.read() as reader:
@@ -63,16 +82,10 @@ class Executions:
         if used:
             self._claims.used(words.namespace, used)
 
-    def _move(self, key: str, state: State) -> str:
-        check_named(key, "an idempotency key")
+    def _move(self, decision_id: str, state: State) -> None:
+        check_named(decision_id, "the id of a decision")
         now_s = self._clock()
-
-        def work(tx: GuardWriter) -> str:
-            row = ledger.move(tx, key, state, now_s)
-            record.append(tx, row.decision_id, "moved", Ended(at_s=now_s, what=state))
-            return row.decision_id
-
-        return self._store.write(work)
+        self._store.write(lambda tx: ledger.move(tx, decision_id, state, now_s))
 
     def reconciler(self, tool: str) -> Callable[[R], R]:
         """Have a function tell `reconcile` what became of calls of *tool*.
@@ -94,7 +107,7 @@ class Executions:
 
         Meant to be called after a crash, with more seconds than a call may take.
         Then asks the `reconciler` of each tool what became of its UNKNOWN calls,
-        and settles those of which it knows.  Returns the keys that were marked.
+        and settles those of which it knows.  Returns the decisions that were marked.
         """
         if not isinstance(older_than_s, int | float) or not abs(older_than_s) < SECONDS_MAX:
             raise InvalidInput(f"need a number of seconds, got {shown(older_than_s)}")
@@ -105,14 +118,12 @@ class Executions:
                 for state in (State.RESERVED, State.DISPATCHED)
                 for row in reader.in_state(state, before_s)
             ]
-        marked = [row.key for row in left if self._mark_unknown(row)]
+        marked = [row.decision_id for row in left if self._mark_unknown(row)]
         with self._store.read() as reader:
-            unknown = [
-                (row.key, loaded(reader, row.decision_id))
-                for row in reader.in_state(State.UNKNOWN, math.inf)
-            ]
-        for key, state in unknown:
-            self._ask_what_became(key, state)
+            rows = reader.in_state(State.UNKNOWN, math.inf)
+            unknown = [loaded(reader, row.decision_id) for row in rows]
+        for state in unknown:
+            self._ask_what_became(state)
         return marked
 
     def _mark_unknown(self, row: LedgerRow) -> bool:
@@ -122,33 +133,16 @@ class Executions:
         def work(tx: GuardWriter) -> bool:
             if tx.ledger(row.key) != row:
                 return False
-            ledger.move(tx, row.key, State.UNKNOWN, now_s)
-            record.append(tx, row.decision_id, "moved", Ended(at_s=now_s, what=State.UNKNOWN))
+            ledger.move(tx, row.decision_id, State.UNKNOWN, now_s)
             return True
 
         return self._store.write(work)
 
-    def _ask_what_became(self, key: str, state: Deciding) -> None:
+    def _ask_what_became(self, state: Deciding) -> None:
         ask = self._reconcilers.get(state.opened.tool)
         if ask is None or not is_told(state):
             return
         was_done = ask(**state.words.arguments)
         if was_done is not None:
             done = check_flag(was_done, f"what the reconciler of {state.opened.tool!r} returns")
-            self.settle(key, State.SUCCEEDED if done else State.FAILED)
-
-    def decision_of_key(self, key: str) -> str:
-        """Return the decision that an idempotency key was granted by; raises ItemNotFound."""
-        with self._store.read() as reader:
-            row = reader.ledger(key)
-        if row is None:
-            raise ItemNotFound(f"nothing was granted under the key {key!r}")
-        return row.decision_id
-
-    def key_of_decision(self, decision_id: str) -> str:
-        """Return the idempotency key that a decision was granted; raises ItemNotFound."""
-        with self._store.read() as reader:
-            row = reader.ledger_of(decision_id)
-        if row is None:
-            raise ItemNotFound(f"decision {decision_id!r} was granted nothing")
-        return row.key
+            self.settle(state.id, State.SUCCEEDED if done else State.FAILED)

@@ -6,6 +6,7 @@ from amv.checks import shown
 from amv.errors import AmvError, InvalidInput, ItemNotFound
 from amv.guard import record
 from amv.guard.actions import check_count, check_named
+from amv.guard.beside import faults_beside
 from amv.guard.decision import Decision, Ended, Observed, Opened
 from amv.guard.judge import Case, Evidence, judge
 from amv.guard.plan import Verdict
@@ -91,11 +92,16 @@ class History:
     def replay(self, *, last_hash: str = record.FIRST) -> list[str]:
         """Judge every recorded case again; return what differs, and what is wrong with the log.
 
+        Words, grants and requests to a person stand beside the log; those that are
+        not as it says are told, too.  Words that were forgotten are no fault.
+
         *last_hash* is what `last_hash` once returned; its record must still be there.
         """
+        secret = self._store.secret()
         with self._store.read() as reader:
             rows = reader.records()
-        found = record.faults(rows)
+            found = record.faults(rows)
+            beside = [] if found else faults_beside(reader, rows, secret)
         if last_hash not in (record.FIRST, *(row.hash for row in rows)):
             found.append("the record whose hash was kept is missing")
         if found:
@@ -107,7 +113,7 @@ class History:
                     found.append(f"record {row.number} would be judged otherwise now")
             except (AmvError, KeyError) as error:
                 found.append(f"record {row.number} can't be judged: {error}")
-        return found
+        return found + beside
 
     def last_hash(self) -> str:
         """Return the hash of the newest record.
@@ -124,8 +130,26 @@ class History:
         with self._store.read() as reader:
             state = loaded(reader, decision_id)
             rows = reader.records(decision_id=decision_id)
-        ended = [record.body_of(row, Ended).what for row in rows if row.kind == "moved"]
+        ended = [
+            _became(row.kind, record.body_of(row, Ended))
+            for row in rows
+            if row.kind in ("moved", "asked")
+        ]
         return "\n".join(_told(state, ended))
+
+    def is_of(self, decision_id: str, principal: str) -> bool:
+        """Return whether a decision was asked for by a principal; raises ItemNotFound.
+
+        That is known also once its words are forgotten.
+        """
+        secret = self._store.secret()
+        check_named(decision_id, "the id of a decision")
+        with self._store.read() as reader:
+            rows = reader.records(decision_id=decision_id, kind="opened", limit=1)
+        if not rows:
+            raise ItemNotFound(f"no decision {decision_id!r}")
+        owner = record.body_of(rows[0], Opened).owner
+        return owner == record.keyed_hash(secret, principal.encode())
 
 
 def opened_in(
@@ -150,7 +174,18 @@ def _is_judged_so(row: RecordRow, cases: dict[str, tuple[Case, list[Evidence]]])
         case, evidence = cases[row.decision_id]
         evidence.append(observed.evidence)
         return judge(case, evidence) == observed.judgement
+    if row.kind in ("moved", "asked"):
+        # Nothing is judged by it, but it must say something.
+        record.body_of(row, Ended)
     return True
+
+
+def _became(kind: str, ended: Ended) -> str:
+    if kind == "moved":
+        return ended.what
+    by = f" by {ended.by}" if ended.by else ""
+    key = f", with the key {ended.by_key}" if ended.by_key else ""
+    return f"a request to a person is {ended.what}{by}{key}"
 
 
 def _told(state: Deciding, ended: list[str]) -> list[str]:

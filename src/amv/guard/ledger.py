@@ -7,15 +7,18 @@ written down before the call is made, and uses up the approval that it was given
 by.  A call that was reserved or dispatched and of which nobody knows what became
 is UNKNOWN, never FAILED, and is not made again by itself.  After FAILED the key
 can be granted anew; a new permit takes the place of one that was not redeemed.
+
+A decision is granted a key once at most.  So a grant is named by its decision,
+and an old call can't settle a later one of the same key.
 """
 
 from hashlib import sha256
 
 from amv.checks import shown
-from amv.errors import Conflict, InvalidInput, PermitRefused
-from amv.guard import approval
+from amv.errors import Conflict, InvalidInput, ItemNotFound, PermitRefused
+from amv.guard import approval, record
 from amv.guard.actions import canonical
-from amv.guard.decision import Permit, Words
+from amv.guard.decision import Ended, Permit, Words
 from amv.guard.policy import ActionRule
 from amv.guard.ports import GuardWriter, LedgerRow, State
 
@@ -43,7 +46,8 @@ def hashed(token: str) -> str:
 def key_of(tool: str, digest: str, words: Words, rule: ActionRule) -> str:
     """Return the idempotency key of an action: its digest, unless the rule names arguments.
 
-    There 5 and "5" are one key, as they are one claim: both fill a template alike.
+    There 5, 5.0 and "5" are one key: the first two are one action, and the last
+    fills a claim's template as the first does.
     """
     if rule.idempotency is None:
         return digest
@@ -53,20 +57,36 @@ def key_of(tool: str, digest: str, words: Words, rule: ActionRule) -> str:
 
 
 def _as_filled(value: object) -> object:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return canonical(value, "an argument").decode()
+
+
+def put(tx: GuardWriter, row: LedgerRow) -> None:
+    """Write down how far a grant has come, and a record of that."""
+    tx.put_ledger(row)
+    ended = Ended(at_s=row.changed_s, what=row.state, name=row.key, row=record.hash_of(row))
+    record.append(tx, row.decision_id, "moved", ended)
+
+
+def refusal(tx: GuardWriter, key: str, digest: str) -> str:
+    """Return why a key can't be granted to an action: it was granted before; else nothing."""
+    row = tx.ledger(key)
+    if row is None or row.state in _REGRANTED:
+        return ""
+    same = "this very action" if row.digest == digest else "another action"
+    return f"its idempotency key was granted to {same} before, which is {row.state}"
 
 
 def approve(
     tx: GuardWriter, key: str, permit: Permit, decision_id: str, approval_id: str, now_s: float
-) -> str:
-    """Grant a key to an action; return why not, if it was granted before, else nothing."""
+) -> None:
+    """Grant a key, of which there is no `refusal`, to an action."""
     row = tx.ledger(key)
-    if row is not None and row.state not in _REGRANTED:
-        same = "this very action" if row.digest == permit.digest else "another action"
-        return f"its idempotency key was granted to {same} before, which is {row.state}"
     if row is not None:
         tx.put_replaced(row.permit_hash, row.digest)
-    tx.put_ledger(
+    put(
+        tx,
         LedgerRow(
             key,
             permit.digest,
@@ -76,13 +96,12 @@ def approve(
             decision_id,
             now_s,
             approval_id,
-        )
+        ),
     )
-    return ""
 
 
-def reserve(tx: GuardWriter, permit_hash: str, digest: str, now_s: float) -> LedgerRow:
-    """Redeem a permit; raises PermitRefused."""
+def redeemable(tx: GuardWriter, permit_hash: str, digest: str, now_s: float) -> LedgerRow:
+    """Return the row of a permit that is good for an action; raises PermitRefused."""
     row = tx.granted(permit_hash)
     if row is None and tx.replaced(permit_hash) == digest:
         raise PermitRefused(
@@ -99,11 +118,17 @@ def reserve(tx: GuardWriter, permit_hash: str, digest: str, now_s: float) -> Led
         raise PermitRefused(f"the permit was used before; its action is {row.state}")
     if not now_s < row.expires_s:
         raise PermitRefused("the permit has expired; decide about the action again")
+    return row
+
+
+def reserve(tx: GuardWriter, row: LedgerRow, now_s: float) -> None:
+    """Reserve the execution that a redeemable permit grants, and use up its approval.
+
+    Raises PermitRefused if that no longer stands.
+    """
     if row.approval_id:
         _use_approval(tx, row, now_s)
-    reserved = row._replace(state=State.RESERVED, changed_s=now_s)
-    tx.put_ledger(reserved)
-    return reserved
+    put(tx, row._replace(state=State.RESERVED, changed_s=now_s))
 
 
 def _use_approval(tx: GuardWriter, row: LedgerRow, now_s: float) -> None:
@@ -111,16 +136,23 @@ def _use_approval(tx: GuardWriter, row: LedgerRow, now_s: float) -> None:
     refused = approval.refusal(request, row.digest, now_s)
     if request is None or refused:
         raise PermitRefused(f"{refused}; decide about the action again")
-    tx.put_approval(request._replace(state=approval.USED))
+    approval.put(tx, request._replace(state=approval.USED), now_s)
 
 
-def move(tx: GuardWriter, key: str, state: State, now_s: float) -> LedgerRow:
-    """Note how far a reserved execution has come; raises Conflict on a step that is none."""
-    row = tx.ledger(key)
+def move(tx: GuardWriter, decision_id: str, state: State, now_s: float) -> None:
+    """Note how far a decision's execution has come.
+
+    Raises ItemNotFound for a decision that was granted nothing, Conflict on a step
+    that is none or where its key was granted anew since.
+    """
+    row = tx.ledger_of(decision_id)
+    if row is None and tx.last_record(decision_id, kind="moved") is not None:
+        raise Conflict(
+            f"the idempotency key of decision {decision_id!r} was granted to a later decision; "
+            "what became of this call is noted already"
+        )
     if row is None:
-        raise Conflict(f"no action was granted under the key {key!r}")
+        raise ItemNotFound(f"decision {decision_id!r} was granted nothing")
     if state not in _MOVES[row.state]:
         raise Conflict(f"an action that is {row.state} can't become {state}")
-    moved = row._replace(state=state, changed_s=now_s)
-    tx.put_ledger(moved)
-    return moved
+    put(tx, row._replace(state=state, changed_s=now_s))

@@ -41,6 +41,11 @@ class Claims(Protocol):
     def find(self, namespace: tuple[str, ...], subject: str, attribute: str) -> Remembered | None:
         """Return the claim that is believed now, or None."""
 
+    def find_in(
+        self, tx: "GuardWriter", namespace: tuple[str, ...], subject: str, attribute: str
+    ) -> Remembered | None:
+        """Return the same, as a transaction finds it: until that ends it stays so."""
+
     def telling(
         self, namespace: tuple[str, ...], shown: Sequence[Shown]
     ) -> AbstractContextManager[Callable[["GuardWriter"], list[str]]]:
@@ -122,7 +127,11 @@ class RecordRow(NamedTuple):
 
 
 class ApprovalRow(NamedTuple):
-    """A request to a person; *state* is pending, approved, rejected or used."""
+    """A request to a person; *state* is pending, approved, rejected or used.
+
+    *decided_by* is who decided as they say themselves, *decided_key* the id of the
+    key with which that was told over HTTP, empty if it was not.
+    """
 
     approval_id: str
     decision_id: str
@@ -131,6 +140,7 @@ class ApprovalRow(NamedTuple):
     created_s: float
     expires_s: float
     decided_by: str
+    decided_key: str = ""
 
 
 class SpentRow(NamedTuple):

@@ -33,6 +33,13 @@ def chained(number: int, before: str, decision_id: str, kind: str, body: bytes) 
     return sha256(head + b"\n" + body).hexdigest()
 
 
+def hash_of(row: tuple[object, ...]) -> str:
+    """Return the hash of a row that stands beside the log, for the record of its change."""
+    # A store gives back every number as a float.
+    plain = [float(one) if isinstance(one, int) else one for one in row]
+    return sha256(msgspec.json.encode(plain)).hexdigest()
+
+
 def append(tx: GuardWriter, decision_id: str, kind: str, body: object) -> RecordRow:
     """Append a record of a decision."""
     last = tx.last_record()

@@ -17,18 +17,19 @@ import msgspec
 
 from amv.checks import several
 from amv.errors import AmvError, Conflict, EmbedderError, InvalidInput, ItemNotFound, StoreError
-from amv.guard import approval, bind, budget, ledger, record
-from amv.guard.actions import Action, canonical, check_action, check_named
+from amv.guard import approval, bind, budget, record
+from amv.guard.actions import Action, canonical, check_action, check_named, held
 from amv.guard.bind import Premise
 from amv.guard.calibration import Calibration
-from amv.guard.decision import CheckRequest, Decision, Ended, Observed, Opened, Permit, Words
+from amv.guard.decision import CheckRequest, Decision, Observed, Opened, Words
 from amv.guard.execution import Executions
+from amv.guard.granting import Granting, nothing
 from amv.guard.history import History
 from amv.guard.judge import Evidence, judge
 from amv.guard.learning import Learning
 from amv.guard.plan import Verdict
 from amv.guard.policy import ActionRule, Policy
-from amv.guard.ports import ApprovalRow, Checker, Claims, Finding, GuardStore, GuardWriter
+from amv.guard.ports import Checker, Claims, Finding, GuardStore, GuardWriter
 from amv.guard.prior import Features
 from amv.guard.standing import Certifying, Rescreened, is_screened_so, screened, watch
 from amv.guard.state import (
@@ -40,6 +41,7 @@ from amv.guard.state import (
     loaded,
     observed_in,
     outcome_of,
+    planned_of,
     shown_by,
 )
 from amv.guard.suggest import Seen, Suggestion, suggested
@@ -54,7 +56,7 @@ OPEN_S = 3600.0
 """How long a decision waits for evidence; what it rests on is too old after that."""
 
 
-class GuardService(Executions, History, Learning, Certifying):
+class GuardService(Executions, Granting, History, Learning, Certifying):
     """The gate over one policy, one memory's claims and one store."""
 
     def __init__(
@@ -101,8 +103,10 @@ class GuardService(Executions, History, Learning, Certifying):
         action that is none.
         """
         try:
+            # Its own, which nobody changes meanwhile.
+            action = replace(check_action(action))
             try:
-                return self._decided(check_action(action), run_checks, approval_id)
+                return self._decided(action, run_checks, approval_id)
             except Rescreened:
                 self._forget_screen()
                 return self._decided(action, run_checks, approval_id)
@@ -210,6 +214,7 @@ class GuardService(Executions, History, Learning, Certifying):
             screen=screen,
             case=case,
             judgement=judgement,
+            owner=record.keyed_hash(secret, action.principal.encode()),
             premises=tuple(premise.name for premise in premises),
             claims=tuple(
                 record.keyed_hash(secret, canonical([p.subject, p.attribute, p.remembered], "it"))
@@ -246,6 +251,7 @@ class GuardService(Executions, History, Learning, Certifying):
             calibration=self._calibration.digest(),
             mode=self._policy.mode,
             code="invalid_action",
+            owner=record.keyed_hash(self._store.secret(), action.principal.encode()),
             case=None,
             judgement=None,
         )
@@ -326,7 +332,7 @@ class GuardService(Executions, History, Learning, Certifying):
         return self._checker.run(
             request.verifier,
             rule,
-            request.arguments,
+            held(request.arguments),
             worth=_worth(state),
         )
 
@@ -361,106 +367,38 @@ class GuardService(Executions, History, Learning, Certifying):
 
     def _answered(self, state: Deciding, approval_id: str | None) -> Decision:
         """Write a decision down, with what it grants, and return it."""
-        decision = replace(decision_of(state), check=self._request(state))
+        decision = planned = replace(planned_of(state), check=self._request(state))
         if decision.check is not None and decision.verdict != Verdict.VERIFY:
             reason = f"approved; {decision.check.verifier} is asked once more before that counts"
             decision = replace(decision, verdict=Verdict.VERIFY.value, reason=reason)
         before, now_s = len(state.observed) - _count_observed(state), self._clock()
+        secret = self._store.secret()
 
-        def work(tx: GuardWriter, found: list[str]) -> Decision:
+        def work(tx: GuardWriter, tell: Callable[[GuardWriter], list[str]]) -> Decision:
             if before != len(observed_in(tx.records(decision_id=state.id))):
                 raise Conflict(f"decision {state.id!r} went on elsewhere meanwhile")
             is_new = state.unwritten[:1] == (state.opened,)
             if is_new and state.opened.case is not None and not is_screened_so(tx, state.opened):
                 raise Rescreened(f"decision {state.id!r} was screened by what no longer stands")
-            state.write(tx, found)
+            is_ruled = state.opened.code == "judged" and state.opened.mode != "shadow"
+            # Before the memory is told what this decision has found out itself.
+            outdated = self._outdated(tx, state, decision, approval_id) if is_ruled else ""
+            found = tell(tx)
             if state.opened.is_audited and state.check() is None:
                 watch(tx, replace(state, observed=state.observed[:before]), state, now_s)
-            if state.opened.code != "judged" or state.opened.mode == "shadow":
-                return decision
-            return self._granted(tx, state, decision, approval_id, now_s)
+            answered, grant = (
+                self._ruled(tx, state, decision, approval_id, outdated, now_s)
+                if is_ruled
+                else (decision, nothing)
+            )
+            state.write(tx, found, secret, planned, answered)
+            grant(tx)
+            return answered
 
         if not state.shown:
-            return self._store.write(lambda tx: work(tx, []))
+            return self._store.write(lambda tx: work(tx, lambda tx: []))
         with self._claims.telling(state.words.namespace, state.shown) as tell:
-            return self._store.write(lambda tx: work(tx, tell(tx)))
-
-    def _granted(
-        self,
-        tx: GuardWriter,
-        state: Deciding,
-        decision: Decision,
-        approval_id: str | None,
-        now_s: float,
-    ) -> Decision:
-        """Return a decision with its permit, or with a request for approval."""
-        rule, request = self._policy.actions[state.opened.tool], None
-        if approval_id is not None and decision.verdict in (Verdict.ABSTAIN, Verdict.REPAIR):
-            request = tx.approval(approval_id)
-            refused = approval.refusal(request, state.opened.digest, now_s)
-            if not refused and any("refuted" in e.outcomes for e in state.evidence):
-                refused = "a check refutes what the approval was given for"
-            if refused or request is None:
-                return replace(
-                    decision, verdict=Verdict.ABSTAIN.value, code="not_approved", reason=refused
-                )
-            decision = replace(
-                decision,
-                verdict=Verdict.PROCEED.value,
-                code="approved",
-                reason=f"approved by {request.decided_by}",
-            )
-        if decision.verdict == Verdict.ABSTAIN and rule.approval:
-            return replace(decision, approval_id=self._ask_person(tx, state, rule, now_s))
-        if decision.verdict != Verdict.PROCEED:
-            return decision
-        if request is None and not is_screened_so(tx, state.opened):
-            why = "what is certified has changed meanwhile; decide about the action again"
-            return replace(
-                decision, verdict=Verdict.ABSTAIN.value, code="certificate_changed", reason=why
-            )
-        permit = Permit(
-            token=self._new_token(),
-            digest=state.opened.digest,
-            expires_s=now_s + rule.permit_s,
-        )
-        key = ledger.key_of(state.opened.tool, state.opened.digest, state.words, rule)
-        spending = budget.spending_of(self._policy, rule, state.words, key, now_s)
-        if spending is not None and (over := spending.refusal(tx)):
-            return replace(decision, verdict=Verdict.ABSTAIN.value, code="over_budget", reason=over)
-        by = "" if request is None else request.approval_id
-        taken = ledger.approve(tx, key, permit, state.id, by, now_s)
-        if taken:
-            return replace(
-                decision, verdict=Verdict.ABSTAIN.value, code="granted_before", reason=taken
-            )
-        if spending is not None:
-            spending.note(tx)
-        record.append(tx, state.id, "moved", Ended(at_s=now_s, what="APPROVED"))
-        return replace(decision, permit=permit)
-
-    def _ask_person(self, tx: GuardWriter, state: Deciding, rule: ActionRule, now_s: float) -> str:
-        for row in tx.approvals_of(state.opened.digest, approval.PENDING):
-            # An agent that tries again does not ask again.
-            if now_s < row.expires_s:
-                return row.approval_id
-        approval_id = self._new_id()
-        tx.put_approval(
-            ApprovalRow(
-                approval_id,
-                state.id,
-                state.opened.digest,
-                approval.PENDING,
-                now_s,
-                now_s + rule.approval_s,
-                "",
-            )
-        )
-        return approval_id
-
-    def approve(self, approval_id: str, *, by: str, approve: bool = True) -> ApprovalRow:
-        """Approve or reject a request; raises ItemNotFound, Conflict if it is decided or over."""
-        return self.approvals.decide(approval_id, approve=approve, by=by, now_s=self._clock())
+            return self._store.write(lambda tx: work(tx, tell))
 
     def _failed(self, action: Action, error: AmvError) -> Decision:
         """Return the answer of a gate that is out of order: only what changes nothing passes."""

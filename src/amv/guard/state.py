@@ -7,9 +7,10 @@ import msgspec
 
 from amv.errors import InvalidInput, ItemNotFound
 from amv.guard import record
-from amv.guard.actions import canonical, check_named, equal
+from amv.guard.actions import canonical, check_named, copied, equal
 from amv.guard.bind import Premise
 from amv.guard.decision import (
+    Answer,
     CheckView,
     Decision,
     Labelled,
@@ -21,7 +22,7 @@ from amv.guard.decision import (
 )
 from amv.guard.judge import NOTHING, Case, CaseCheck, Evidence, Judgement, Outcome
 from amv.guard.plan import Verdict
-from amv.guard.ports import Finding, GuardReader, GuardWriter, RecordRow, Shown, TextRow
+from amv.guard.ports import Claims, Finding, GuardReader, GuardWriter, RecordRow, Shown, TextRow
 
 
 class NotFound:
@@ -136,19 +137,80 @@ class Deciding:
             shown=(*self.shown, *shown),
         )
 
-    def write(self, tx: GuardWriter, found: Sequence[str]) -> None:
-        """Write down what is not in the log yet; *found* are items that say what was read."""
-        for body in self.unwritten:
+    @property
+    def answer(self) -> Answer | None:
+        """What was answered last, where that is not what the plan says."""
+        return self.observed[-1].answer if self.observed else self.opened.answer
+
+    def write(
+        self,
+        tx: GuardWriter,
+        found: Sequence[str],
+        secret: bytes,
+        planned: Decision,
+        answered: Decision,
+    ) -> None:
+        """Write down what is not in the log yet; *found* are items that say what was read.
+
+        What was *answered* is kept where it is not what was *planned*.
+        """
+        answer, why = None, ""
+        if answered.says != planned.says or answered.approval_id or answered.code != planned.code:
+            why = answered.reason
+            answer = Answer(
+                verdict=answered.verdict, code=answered.code, approval_id=answered.approval_id
+            )
+        words = msgspec.structs.replace(self.words, found=(*self.words.found, *found), answered=why)
+        text = text_of(self.id, words)
+        *before, last = self.unwritten
+        # The words as they are kept from now on.
+        last = msgspec.structs.replace(
+            last, answer=answer, words=record.keyed_hash(secret, text.body)
+        )
+        for body in (*before, last):
             record.append(tx, self.id, "opened" if isinstance(body, Opened) else "observed", body)
-        words = msgspec.structs.replace(self.words, found=(*self.words.found, *found))
-        hints = (hint.item_id for hint in words.suggestions)
-        items = (*words.found, *items_of(words), *hints)
-        tx.put_text(TextRow(self.id, words.namespace, items, msgspec.json.encode(words)))
+        tx.put_text(text)
+
+
+def text_of(decision_id: str, words: Words) -> TextRow:
+    """Return what is kept of the words of a decision, and the items with which they go."""
+    hints = (hint.item_id for hint in words.suggestions)
+    items = tuple(sorted({*words.found, *items_of(words), *hints}))
+    return TextRow(decision_id, words.namespace, items, msgspec.json.encode(words))
 
 
 def items_of(words: Words) -> list[str]:
     """Return the items that an action rests on."""
     return [premise.item_id for premise in words.premises if premise.item_id]
+
+
+def changed_claim(claims: Claims, tx: GuardWriter, state: Deciding) -> str:
+    """Return why a belief is out of date: the memory says something else by now; else nothing.
+
+    What the decision's own checks have read and told it is what it knows itself.
+    """
+    if len(state.words.premises) != len(state.opened.premises):
+        return "what the decision rests on was forgotten; decide about the action again"
+    critical = {premise.name for premise in state.case.premises}
+    for premise in state.words.premises:
+        if premise.name not in critical or premise.is_unbound:
+            continue
+        now = claims.find_in(tx, state.words.namespace, premise.subject, premise.attribute)
+        item_id = "" if now is None else now.item_id
+        known = premise.features
+        if item_id in state.words.found and item_id != premise.item_id:
+            continue
+        is_doubtful = (
+            now is not None
+            and known is not None
+            and (now.trust < known.trust or (now.is_contradicted and not known.is_contradicted))
+        )
+        if item_id != premise.item_id or is_doubtful:
+            return (
+                f"what is remembered of {premise.name} has changed since this was decided; "
+                "decide about the action again"
+            )
+    return ""
 
 
 def is_told(state: Deciding) -> bool:
@@ -231,7 +293,8 @@ def checked(finding: Finding) -> Finding:
         canonical(finding.value, "a reading")
     except InvalidInput as error:
         return Finding(None, str(error))
-    return finding
+    # Whoever read it may still hold it, and change it.
+    return finding._replace(value=copied(finding.value))
 
 
 _UNJUDGED = {
@@ -242,7 +305,21 @@ _UNJUDGED = {
 
 
 def decision_of(state: Deciding) -> Decision:
-    """Return the public view of a decision, without a permit."""
+    """Return the public view of a decision as it was answered, without a permit."""
+    planned, answer = planned_of(state), state.answer
+    if answer is None:
+        return planned
+    return replace(
+        planned,
+        verdict=answer.verdict,
+        code=answer.code,
+        reason=state.words.answered or "why was forgotten with the words of the decision",
+        approval_id=answer.approval_id,
+    )
+
+
+def planned_of(state: Deciding) -> Decision:
+    """Return a decision as the plan says it, whatever was answered."""
     opened, judged = state.opened, state.judgement
     base = Decision(
         id=state.id,
@@ -337,7 +414,7 @@ def _ended_before(observed: Observed) -> str:
 
 def _unbound_of(state: Deciding, judged: Judgement) -> str:
     """Return which arguments no rule speaks of, where the action does not go ahead."""
-    names = [p.attribute for p in state.words.premises if p.name == f"argument.{p.attribute}"]
+    names = [premise.attribute for premise in state.words.premises if premise.is_unbound]
     if judged.verdict != Verdict.ABSTAIN or not names:
         return ""
     return (

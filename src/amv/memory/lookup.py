@@ -8,6 +8,7 @@ from amv.checks import shown
 from amv.errors import EmbedderChanged, EmbedderError, InvalidInput, ItemNotFound, StoreError
 from amv.memory.item import (
     NAME_CHARS_MAX,
+    Namespace,
     Row,
     Status,
     check_id,
@@ -135,10 +136,10 @@ def page(
 
 
 def best_claim(
-    reader: Reader, ns: NamespaceRow, subject: str, attribute: str, now_s: float
+    reader: Reader, name: Namespace, subject: str, attribute: str, now_s: float
 ) -> Row | None:
     """Return the row that says what holds now: the most trusted and, among those, the newest."""
-    rows = reader.claim_rows(ns.ns_id, subject, attribute)
+    rows = reader.claims_in(name, subject, attribute)
     in_force = [row for row in rows if row.is_visible(now_s, now_s)]
     return max(
         in_force, key=lambda row: (row.source_trust, row.valid_from_s, row.key), default=None

@@ -205,6 +205,9 @@ class Reader(Protocol):
     def claim_rows(self, ns_id: int, subject: str, attribute: str) -> list[Row]:
         """Return live rows that claim this, in order of key; reads no others."""
 
+    def claims_in(self, name: Namespace, subject: str, attribute: str) -> list[Row]:
+        """Return the same of a namespace by its name, in one look-up; none if there is none."""
+
     def linked_rows(self, ns_id: int, item_id: str) -> list[Row]:
         """Return rows that name *item_id* as what they supersede or are superseded by."""
 

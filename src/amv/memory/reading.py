@@ -27,7 +27,7 @@ from amv.memory.item import (
     read_clock,
     utc,
 )
-from amv.memory.ports import Embedder, Event, NamespaceRow, Store
+from amv.memory.ports import Embedder, Event, NamespaceRow, Reader, Store
 from amv.memory.query import Found, Outcome, Query
 from amv.memory.results import (
     Context,
@@ -148,14 +148,27 @@ class MemoryReading:
         those, the newest.
         """
         name, now_s = check_namespace(namespace), self._clock()
+        with self._store.read() as reader:
+            row = self._claim_row(reader, name, subject, attribute, now_s)
+            ns = None if row is None else reader.namespace(name)
+            return None if row is None or ns is None else self._item(row, ns, now_s)
+
+    def claim_row(
+        self, reader: Reader | None, namespace: Sequence[str], subject: str, attribute: str
+    ) -> Row | None:
+        """Return what `find_claim` would find, as a store keeps it; in a snapshot, if given."""
+        name, now_s = check_namespace(namespace), self._clock()
+        if reader is not None:
+            return self._claim_row(reader, name, subject, attribute, now_s)
+        with self._store.read() as own:
+            return self._claim_row(own, name, subject, attribute, now_s)
+
+    def _claim_row(
+        self, reader: Reader, name: Namespace, subject: str, attribute: str, now_s: float
+    ) -> Row | None:
         check_text(subject, "claim subject", NAME_CHARS_MAX)
         check_text(attribute, "claim attribute", NAME_CHARS_MAX)
-        with self._store.read() as reader:
-            ns = reader.namespace(name)
-            if ns is None:
-                return None
-            row = lookup.best_claim(reader, ns, subject, attribute, now_s)
-            return None if row is None else self._item(row, ns, now_s)
+        return lookup.best_claim(reader, name, subject, attribute, now_s)
 
     def history(
         self, item_id: str, *, namespace: Sequence[str] | None = None

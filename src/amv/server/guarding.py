@@ -119,6 +119,21 @@ def _own(call: Call) -> Decision:
     return decision
 
 
+def _acting(call: Call) -> str:
+    """Return the decision a request goes on with, if that is for its key to do.
+
+    What a key asked about is its own business: another one of the namespace can
+    neither say what was read for it nor what became of its call.  An admin can.
+    """
+    decision_id, principal = _own(call).id, call.principal
+    if principal.level < Level.ADMIN and not _gate(call).is_of(decision_id, principal.key_id):
+        raise Forbidden(
+            f"decision {decision_id!r} was asked for with another key; use that one, or one of "
+            "level admin"
+        )
+    return decision_id
+
+
 def _reaches(call: Call, decision: Decision) -> bool:
     prefix = call.principal.prefix
     return decision.namespace[: len(prefix)] == prefix
@@ -129,28 +144,26 @@ def give_evidence(call: Call) -> Struct:
     body: wire.EvidenceIn = call.body
     value = NOT_FOUND if body.not_found else body.value
     return decision_out(
-        _gate(call).evidence(_own(call).id, body.verifier, value, approval_id=body.approval_id)
+        _gate(call).evidence(_acting(call), body.verifier, value, approval_id=body.approval_id)
     )
 
 
 def redeem_permit(call: Call) -> Struct:
     """Reserve the one execution that a permit grants."""
     body: wire.PermitIn = call.body
-    gate = _gate(call)
-    key = gate.redeem(body.permit, _action(call, body))
-    return wire.LedgerOut(decision_id=gate.decision_of_key(key), state=State.RESERVED.value)
+    decision_id = _gate(call).redeem(body.permit, _action(call, body))
+    return wire.LedgerOut(decision_id=decision_id, state=State.RESERVED.value)
 
 
 def settle_decision(call: Call) -> Struct:
     """Note what became of an action that was reserved."""
     body: wire.SettleIn = call.body
-    gate, decision = _gate(call), _own(call)
-    key = gate.key_of_decision(decision.id)
+    gate, decision_id = _gate(call), _acting(call)
     if body.outcome == State.DISPATCHED:
-        gate.dispatched(key)
+        gate.dispatched(decision_id)
     else:
-        gate.settle(key, State(body.outcome))
-    return wire.LedgerOut(decision_id=decision.id, state=body.outcome)
+        gate.settle(decision_id, State(body.outcome))
+    return wire.LedgerOut(decision_id=decision_id, state=body.outcome)
 
 
 def label_decision(call: Call) -> Struct:
@@ -198,12 +211,13 @@ def list_approvals(call: Call) -> Struct:
     )
 
 
-def _check_reached(call: Call, approval_id: str) -> None:
-    """Raise ItemNotFound for a request that is not there, or not for this key."""
+def _check_reached(call: Call, approval_id: str) -> str:
+    """Return the decision of a request; raises ItemNotFound if there is none for this key."""
     gate = _gate(call)
     row = gate.approvals.get(approval_id)
     if not _reaches(call, gate.get(row.decision_id)):
         raise ItemNotFound(f"no request for approval {approval_id!r}")
+    return row.decision_id
 
 
 def approve(call: Call) -> Struct:
@@ -217,9 +231,16 @@ def reject(call: Call) -> Struct:
 
 
 def _decided(call: Call, *, is_approved: bool) -> Struct:
-    gate, approval_id = _gate(call), call.path["id"]
-    _check_reached(call, approval_id)
-    return approval_out(gate.approve(approval_id, by=call.body.by, approve=is_approved))
+    gate, approval_id, key_id = _gate(call), call.path["id"], call.principal.key_id
+    decision_id = _check_reached(call, approval_id)
+    # Without any key there is nobody else to ask.
+    if is_approved and key_id and gate.is_of(decision_id, key_id):
+        raise Forbidden(
+            f"request {approval_id!r} was asked with this very key; another one must approve it"
+        )
+    return approval_out(
+        gate.approve(approval_id, by=call.body.by, approve=is_approved, key_id=key_id)
+    )
 
 
 def decision_out(decision: Decision) -> wire.DecisionOut:
@@ -242,6 +263,7 @@ def approval_out(row: ApprovalRow) -> wire.ApprovalOut:
         created_at=_time(row.created_s),
         expires_at=_time(row.expires_s),
         decided_by=row.decided_by,
+        decided_key=row.decided_key,
     )
 
 

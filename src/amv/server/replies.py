@@ -90,6 +90,8 @@ def error_reply(error: Exception) -> Reply:
     """Return what is said of an error; of one that nobody outside can mend, no more than that."""
     for kind, status, code in _ERRORS:
         if isinstance(error, kind):
+            if isinstance(error, PermitRefused):
+                code = error.code
             return told(status, code, "; ".join([str(error), *getattr(error, "__notes__", ())]))
     return told(500, "internal", "the server failed; its log says more under this request's id")
 

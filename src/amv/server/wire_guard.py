@@ -201,7 +201,7 @@ class LabelOut(Result):
 
 
 class ApprovalOut(Result):
-    """A request to a person."""
+    """A request to a person; *decided_key* is the id of the key that decided it."""
 
     id: str
     decision_id: str
@@ -209,6 +209,7 @@ class ApprovalOut(Result):
     created_at: datetime
     expires_at: datetime
     decided_by: str
+    decided_key: str
 
 
 class ApprovalsOut(Result):

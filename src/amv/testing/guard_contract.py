@@ -66,7 +66,7 @@ WRITES: dict[str, Callable[[GuardWriter], None]] = {
     "put_ledger": lambda tx: tx.put_ledger(ledger_row(state=State.UNKNOWN)),
     "put_replaced": lambda tx: tx.put_replaced("old permit", "digest"),
     "put_text": lambda tx: tx.put_text(text_row("d2")),
-    "put_approval": lambda tx: tx.put_approval(approval_row(state="used")),
+    "put_approval": lambda tx: tx.put_approval(approval_row(state="used", decided_key="k1")),
     "put_spent": lambda tx: tx.put_spent(SpentRow("purse", "k", 7.0, 1.25)),
 }
 """A call of each method of `GuardWriter` that changes a populated store."""

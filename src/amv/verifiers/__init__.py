@@ -21,7 +21,7 @@ from typing import Any
 
 from amv.checks import Verifying, shown, verifying
 from amv.errors import InvalidInput
-from amv.guard.actions import canonical
+from amv.guard.actions import canonical, copied, held
 from amv.guard.policy import VerifierRule
 from amv.guard.ports import Finding
 from amv.verifiers.independence import NOT_INDEPENDENT, follow_threads
@@ -87,7 +87,7 @@ class Verifiers:
                 is_first = False
         if is_first:
             try:
-                self._workers.start(partial(self._fly, key, flight, name, rule, dict(arguments)))
+                self._workers.start(partial(self._fly, key, flight, name, rule, held(arguments)))
             except RuntimeError as error:
                 failed = Finding(None, f"the check can't start: {error}", "not_asked")
                 self._land(key, flight, rule, failed, 0.0)
@@ -136,7 +136,8 @@ class Verifiers:
             else:
                 why = f"nothing is registered as {rule.tool or name!r}"
                 return Finding(None, why, "not_asked")
-            return Finding(read_at(rule.read, reply))
+            # The function may still hold its reply, and change it.
+            return Finding(copied(read_at(rule.read, reply)))
         except Unreadable as error:
             return Finding(None, str(error), error.fault)
         except BaseException as error:  # noqa: BLE001  A verifier may be anyone's code.

@@ -94,6 +94,10 @@ class MemoryReader:
     def claim_rows(self, ns_id: int, subject: str, attribute: str) -> list[Row]:
         return self._rows("claim", ns_id, subject, attribute)
 
+    def claims_in(self, name: Namespace, subject: str, attribute: str) -> list[Row]:
+        ns = self.namespace(name)
+        return [] if ns is None else self.claim_rows(ns.ns_id, subject, attribute)
+
     def linked_rows(self, ns_id: int, item_id: str) -> list[Row]:
         return self._rows("link", ns_id, item_id)
 

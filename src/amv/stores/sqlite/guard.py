@@ -34,7 +34,7 @@ OPENED_WITHIN = """SELECT r.number, r.decision_id, r.kind, r.before, r.hash, r.b
 _LEDGER = """SELECT key, digest, state, permit_hash, expires_s, decision_id, changed_s, approval_id
     FROM guard_ledger"""
 _APPROVALS = """SELECT a.approval_id, a.decision_id, a.digest, a.state, a.created_s, a.expires_s,
-    a.decided_by FROM guard_approval a"""
+    a.decided_by, a.decided_key FROM guard_approval a"""
 _IN_ORDER = "ORDER BY a.created_s, a.approval_id"
 APPROVALS_OF = f"{_APPROVALS} WHERE a.digest = ? AND a.state = ? {_IN_ORDER}"
 
@@ -235,7 +235,7 @@ class SqliteGuardWriter(SqliteGuardReader):
 
     def put_approval(self, row: ApprovalRow) -> None:
         self._execute(
-            "INSERT OR REPLACE INTO guard_approval VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(row)
+            "INSERT OR REPLACE INTO guard_approval VALUES (?, ?, ?, ?, ?, ?, ?, ?)", tuple(row)
         )
         self._execute("DELETE FROM guard_approval_within WHERE decision_id = ?", (row.decision_id,))
         text = self.text(row.decision_id)

@@ -69,9 +69,10 @@ _PAGE = f"{SELECT_ROWS} WHERE i.ns_id = ? AND i.key > ? ORDER BY i.key LIMIT ?"
 _PAGE_OF_SOURCE = (
     f"{SELECT_ROWS} WHERE i.ns_id = ? AND i.source = ? AND i.key > ? ORDER BY i.key LIMIT ?"
 )
-_CLAIMS = (
-    f"{SELECT_ROWS} WHERE i.ns_id = ? AND i.subject = ? AND i.attribute = ? AND i.status = 0"
-    " ORDER BY i.key"
+_SAYS = "i.subject = ? AND i.attribute = ? AND i.status = 0 ORDER BY i.key"
+_CLAIMS = f"{SELECT_ROWS} WHERE i.ns_id = ? AND {_SAYS}"
+_CLAIMS_IN = (
+    f"{SELECT_ROWS} WHERE i.ns_id = (SELECT ns_id FROM namespace WHERE name = ?) AND {_SAYS}"
 )
 _LINKED = f"""{SELECT_ROWS} WHERE i.key IN (
         SELECT key FROM item WHERE ns_id = ?1 AND supersedes = ?2
@@ -225,6 +226,9 @@ class SqliteReader:
 
     def claim_rows(self, ns_id: int, subject: str, attribute: str) -> list[Row]:
         return self._rows(_CLAIMS, ns_id, subject, attribute)
+
+    def claims_in(self, name: Namespace, subject: str, attribute: str) -> list[Row]:
+        return self._rows(_CLAIMS_IN, namespace_text(name), subject, attribute)
 
     def linked_rows(self, ns_id: int, item_id: str) -> list[Row]:
         return self._rows(_LINKED, ns_id, item_id)
