@@ -134,7 +134,8 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     """The first record of a decision: the case, and hashes of what it is about.
 
     *audit* is the probability with which it was drawn to be audited, *is_audited*
-    whether it was.  *screen* is there if a certificate was.
+    whether it was.  *screen* is there if a certificate was.  *key* is the
+    idempotency key.
     """
 
     at_s: float
@@ -145,6 +146,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     calibration: str
     mode: str
     code: str
+    key: str = ""
     audit: float = 0.0
     is_audited: bool = False
     screen: Screen | None = None

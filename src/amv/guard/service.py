@@ -8,7 +8,6 @@ what its checks tell the memory, before it is answered.  Whatever fails on the
 way ends in ABSTAIN, never in PROCEED.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -41,6 +40,7 @@ from amv.guard.state import (
     observed_in,
     outcome_of,
     shown_by,
+    worth_of,
 )
 from amv.guard.suggest import Seen, Suggestion, suggested
 
@@ -195,11 +195,20 @@ class GuardService(Executions, History, Learning, Certifying):
             judgement = judge(case, ())
             code = "judged"
             audit = policy.defaults.audit if rule.audit is None else rule.audit
-        secret = self._store.secret()
+        secret, digest = self._store.secret(), action.digest()
+        words = Words(
+            namespace=action.namespace,
+            session=action.session,
+            principal=action.principal,
+            arguments=dict(action.arguments),
+            premises=tuple(premises),
+            suggestions=self._suggested(action, rule),
+        )
         opened = Opened(
             at_s=now_s,
             tool=action.tool,
-            digest=action.digest(),
+            digest=digest,
+            key="" if rule is None else ledger.key_of(action.tool, digest, words, rule),
             policy=policy.digest(),
             rules=policy.rules(),
             calibration=learned.digest(),
@@ -215,14 +224,6 @@ class GuardService(Executions, History, Learning, Certifying):
                 record.keyed_hash(secret, canonical([p.subject, p.attribute, p.remembered], "it"))
                 for p in premises
             ),
-        )
-        words = Words(
-            namespace=action.namespace,
-            session=action.session,
-            principal=action.principal,
-            arguments=dict(action.arguments),
-            premises=tuple(premises),
-            suggestions=self._suggested(action, rule),
         )
         return Deciding(id=self._new_id(), opened=opened, words=words, unwritten=(opened,))
 
@@ -327,7 +328,7 @@ class GuardService(Executions, History, Learning, Certifying):
             request.verifier,
             rule,
             request.arguments,
-            worth=_worth(state),
+            worth=worth_of(state),
         )
 
     def _observed(self, state: Deciding, finding: Finding) -> Deciding:
@@ -375,7 +376,8 @@ class GuardService(Executions, History, Learning, Certifying):
                 raise Rescreened(f"decision {state.id!r} was screened by what no longer stands")
             state.write(tx, found)
             if state.opened.is_audited and state.check() is None:
-                watch(tx, replace(state, observed=state.observed[:before]), state, now_s)
+                known = replace(state, is_granted=not ledger.is_taken(tx, state.opened.key))
+                watch(tx, replace(known, observed=state.observed[:before]), known, now_s)
             if state.opened.code != "judged" or state.opened.mode == "shadow":
                 return decision
             return self._granted(tx, state, decision, approval_id, now_s)
@@ -479,16 +481,6 @@ class GuardService(Executions, History, Learning, Certifying):
             values={},
             arguments=dict(action.arguments),
         )
-
-
-def _worth(state: Deciding) -> float:
-    """Return what a wrong action would lose, in units of what checks cost."""
-    weight = state.case.check_weight
-    # What a person has approved is checked anew, whatever was read before; and so is all
-    # where checks are free.
-    if state.is_approved or weight == 0.0:
-        return math.inf
-    return max(premise.theta for premise in state.case.premises) / weight
 
 
 def _is_unjudged(decision: Decision) -> bool:

@@ -1,5 +1,6 @@
 """A decision under way: what is known of it, and what is not written down yet."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -40,6 +41,7 @@ class Deciding:
 
     *unwritten* holds its records that are not in the log yet, *shown* what the
     memory was not told yet.  *is_approved*: a person has approved the action.
+    *is_granted*: it was given a permit.
     """
 
     id: str
@@ -50,6 +52,7 @@ class Deciding:
     unwritten: tuple[Opened | Observed, ...] = ()
     shown: tuple[Shown, ...] = ()
     is_approved: bool = False
+    is_granted: bool = False
 
     @property
     def judgement(self) -> Judgement | None:
@@ -146,6 +149,16 @@ class Deciding:
         tx.put_text(TextRow(self.id, words.namespace, items, msgspec.json.encode(words)))
 
 
+def worth_of(state: Deciding) -> float:
+    """Return what a wrong action would lose, in units of what checks cost."""
+    weight = state.case.check_weight
+    # What a person has approved is checked anew, whatever was read before; and so is all
+    # where checks are free.
+    if state.is_approved or weight == 0.0:
+        return math.inf
+    return max(premise.theta for premise in state.case.premises) / weight
+
+
 def items_of(words: Words) -> list[str]:
     """Return the items that an action rests on."""
     return [premise.item_id for premise in words.premises if premise.item_id]
@@ -174,6 +187,7 @@ def loaded(reader: GuardReader, decision_id: str) -> Deciding:
         words=words,
         observed=tuple(observed_in(rows)),
         labelled=tuple(record.body_of(row, Labelled) for row in rows if row.kind == "labelled"),
+        is_granted=any(row.kind == "moved" for row in rows),
     )
 
 
