@@ -82,6 +82,9 @@ class Checker(Protocol):
         The more that is, the sooner an earlier reading is too old to be used again.
         """
 
+    def knows(self, name: str, rule: VerifierRule) -> bool:
+        """Return whether there is anything here to ask."""
+
 
 class State(StrEnum):
     """How far one grant has come; see `amv.guard.ledger`."""

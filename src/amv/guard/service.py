@@ -96,7 +96,8 @@ class GuardService(Executions, History, Learning, Certifying):
 
         A check whose verifier has an address is made here all the same.  With
         *approval_id*, a person's approval stands for the screen, once all that can
-        be checked was checked anew.  What goes wrong inside is not raised: such a
+        be checked was checked anew; a check that only the caller can make is asked
+        for (VERIFY).  What goes wrong inside is not raised: such a
         decision is ABSTAIN with the code `gate_error`.  Raises InvalidInput for an
         action that is none.
         """
@@ -289,7 +290,13 @@ class GuardService(Executions, History, Learning, Certifying):
         check = state.check()
         if check is None or len(state.observed) >= STEPS_MAX:
             return False
+        if state.is_approved and not self._is_known(check.name):
+            # That it can't be made here is no reason to let an approved action go without it.
+            return False
         return run_checks or self._is_own(check.name)
+
+    def _is_known(self, verifier: str) -> bool:
+        return self._checker.knows(verifier, self._policy.verifiers[verifier])
 
     def _is_own(self, verifier: str) -> bool:
         """Return whether the gate alone may make a check: it knows the address to ask."""
