@@ -217,6 +217,7 @@ def test_shadow_mode_never_blocks_and_is_recorded(shop: Shop, status: object) ->
         ({"order_id": 1.5}, "needs the argument 'order_id' as a string"),
         ({"order_id": "W1", "note": object()}, "the argument 'note' must be JSON"),
         ({"order_id": "W1", "note": "x" * (1 << 20)}, "take more than"),
+        ({"order_id": "W1", "note": [10**5000]}, "the argument 'note' must be JSON"),
     ],
 )
 def test_what_shadow_mode_can_not_judge_goes_ahead_and_is_told_of(
@@ -349,6 +350,9 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
     ("text", "error", "says"),
     [
         (b"version: [", amv.PolicyError, "is no YAML"),
+        (b"version: " + b"[" * 5000 + b"]" * 5000, amv.PolicyError, "is nested too deeply"),
+        (b"version: " + b"1" * 5000, amv.PolicyError, "is no YAML"),
+        (b"version: 2026-13-40", amv.PolicyError, "is no YAML"),
         (b"version: 2", amv.PolicyError, "not valid"),
         (b"\xff\xfe\xff", amv.ConfigError, "can't read the policy"),
         (b"#" * (1 << 20) + b"##", amv.PolicyError, "is longer than"),

@@ -76,7 +76,8 @@ def canonical(value: object, what: str) -> bytes:
     """Return a value as canonical JSON; raises InvalidInput if it is none."""
     try:
         found: bytes = rfc8785.dumps(value)  # type: ignore[arg-type]
-    except (rfc8785.CanonicalizationError, RecursionError, UnicodeEncodeError) as error:
+    except (ValueError, RecursionError) as error:
+        # A CanonicalizationError, a lone surrogate, an integer of thousands of digits.
         raise InvalidInput(f"{what} must be JSON: {error}") from error
     return found
 

@@ -34,6 +34,9 @@ class NotFound:
 
 NOT_FOUND = NotFound()
 
+READING_BYTES_MAX = 4096
+"""The longest reading: that of a claim's value, as one too long would take no claim's place."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding:
@@ -236,15 +239,28 @@ def shown_by(
 
 
 def checked(finding: Finding) -> Finding:
-    """Return a finding, or one that is no evidence if its value is no JSON, such as NaN."""
+    """Return a finding, or one that is no evidence if no claim can say what was read.
+
+    That is no JSON, such as NaN, or too long to be remembered and kept.
+    """
     if finding.problem:
         return finding._replace(value=None)
     if finding.value is NOT_FOUND:
         return finding
     try:
-        canonical(finding.value, "a reading")
+        size = len(canonical(finding.value, "a reading"))
     except InvalidInput as error:
         return Finding(None, str(error))
+    if isinstance(finding.value, str):
+        if "\x00" in finding.value:
+            return Finding(None, "a reading must not hold a NUL character")
+        size = len(finding.value.encode())
+    if size > READING_BYTES_MAX:
+        return Finding(
+            None,
+            f"a reading must take at most {READING_BYTES_MAX} bytes, got {size}; have the verifier "
+            "return the value alone, or name its place with `read`",
+        )
     return finding
 
 
