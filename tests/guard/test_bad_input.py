@@ -252,7 +252,8 @@ def test_what_is_counted_with_the_greatest_prices_can_be_read_again(read: str) -
     with opened(policy=parse(data)) as guard:  # type: ignore[arg-type]
         guard.verifier("t")(lambda id: {"a": read})
         for run_checks in (True, False):
-            decision = guard.decide(amv.Action("a", {"id": "1"}, namespace=OWNER))
+            action = amv.Action("a", {"id": "1"}, namespace=OWNER)
+            decision = guard.decide(action, run_checks=run_checks)
             assert decision.expected_loss <= PRICE_MAX
         assert len(guard.decisions()) == 2
         assert guard.replay() == []

@@ -259,7 +259,8 @@ def test_a_check_that_refutes_gives_the_value_to_repair_with(
     http: httpx.Client, own: list[str]
 ) -> None:
     remember(http, own)
-    told = tell(http, decide(http, own)["id"], "delivered").json()
+    move = {"tool": "move_order", "arguments": {**ORDER, "status": "pending"}}
+    told = tell(http, decide(http, own, **move)["id"], "delivered").json()
 
     assert (told["verdict"], told["values"]) == ("REPAIR", {"status": "delivered"})
     assert told["permit"] is None

@@ -14,6 +14,7 @@ import numpy as np
 from amv.checks import shown
 from amv.errors import InvalidInput
 from amv.guard import baselines
+from amv.guard.bind import is_repairable
 from amv.guard.budget import amount_of
 from amv.guard.loss import regimes
 from amv.guard.policy import (
@@ -117,6 +118,7 @@ def _of_action(
             yield ": it is read-only, so that it takes nothing of its budget"
         return
     yield from _of_grants(rule, policy)
+    yield from _of_repair(rule)
     if not rule.rests_on:
         yield ": it rests on no premise; each of its arguments counts as one nobody verified"
     for name, premise in rule.rests_on.items():
@@ -133,6 +135,17 @@ def _of_grants(rule: ActionRule, policy: Policy) -> Iterable[str]:
         limit, least = policy.budgets[rule.budget.of].limit, _amount(rule)
         if least > limit:
             yield f".budget: each call takes {least:g} of a limit of {limit:g}: none is granted"
+
+
+def _of_repair(rule: ActionRule) -> Iterable[str]:
+    """Say where a repair has a price, and nothing that is checked can be repaired."""
+    checked = [one for one in rule.rests_on.values() if one.verify_with]
+    has_price = rule.loss is not None and rule.loss.repair is not None
+    if has_price and checked and not any(map(is_repairable, checked)):
+        yield (
+            ".loss.repair: each premise that is checked requires a constant, which no other call "
+            "can change, so that nothing is ever repaired"
+        )
 
 
 def _of_premise(

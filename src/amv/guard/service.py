@@ -36,6 +36,7 @@ from amv.guard.state import (
     checked,
     decision_of,
     ended_as,
+    is_kept,
     loaded,
     observed_in,
     outcome_of,
@@ -290,13 +291,11 @@ class GuardService(Executions, History, Learning, Certifying):
         check = state.check()
         if check is None or len(state.observed) >= STEPS_MAX:
             return False
-        if state.is_approved and not self._is_known(check.name):
-            # That it can't be made here is no reason to let an approved action go without it.
+        rule = self._policy.verifiers[check.name]
+        if state.is_approved and not self._checker.knows(check.name, rule):
+            # What can't be made here is no reason to go ahead without it.
             return False
         return run_checks or self._is_own(check.name)
-
-    def _is_known(self, verifier: str) -> bool:
-        return self._checker.knows(verifier, self._policy.verifiers[verifier])
 
     def _is_own(self, verifier: str) -> bool:
         """Return whether the gate alone may make a check: it knows the address to ask."""
@@ -346,11 +345,14 @@ class GuardService(Executions, History, Learning, Certifying):
         outcomes = tuple(outcome_of(premise, finding) for premise in about)
         is_read = not finding.problem and finding.value is not NOT_FOUND
         found = Evidence(
-            check=check.name, outcomes=outcomes, has_value=is_read, is_audit=state.is_auditing
+            check=check.name,
+            outcomes=outcomes,
+            has_value=is_read,
+            is_kept=is_kept(finding),
+            is_audit=state.is_auditing,
         )
-        words = state.words
+        words, read = state.words, {premise.name: finding.value for premise in about}
         if is_read and "inconclusive" not in outcomes:
-            read = {premise.name: finding.value for premise in about}
             words = msgspec.structs.replace(words, values={**words.values, **read})
         if finding.problem:
             problems = {**words.problems, check.name: finding.problem}
@@ -363,7 +365,7 @@ class GuardService(Executions, History, Learning, Certifying):
             reading=record.keyed_hash(self._store.secret(), repr(finding.value).encode()),
             judgement=judge(state.case, (*state.evidence, found)),
         )
-        return state.with_observed(observed, words, shown_by(about, outcomes, finding))
+        return state.with_observed(observed, words, shown_by(check, about, outcomes, finding))
 
     # Answering
 

@@ -215,6 +215,11 @@ def outcome_of(premise: Premise, finding: Finding) -> Outcome:
     return "confirmed" if premise.holds_for(value) else "refuted"
 
 
+def is_kept(finding: Finding) -> bool:
+    """Return whether what was read can take a claim's place."""
+    return not finding.problem and isinstance(finding.value, str | int | float | bool)
+
+
 def ended_as(finding: Finding, outcomes: Sequence[Outcome]) -> str:
     """Return in a word how a check ended."""
     if finding.problem:
@@ -223,7 +228,7 @@ def ended_as(finding: Finding, outcomes: Sequence[Outcome]) -> str:
 
 
 def shown_by(
-    premises: Sequence[Premise], outcomes: Sequence[Outcome], finding: Finding
+    check: CaseCheck, premises: Sequence[Premise], outcomes: Sequence[Outcome], finding: Finding
 ) -> list[Shown]:
     """Return what a check showed of the claims that are remembered."""
     value = None if finding.value is NOT_FOUND else finding.value
@@ -232,6 +237,7 @@ def shown_by(
             premise.item_id,
             holds=value is not None and equal(value, premise.remembered),
             value=value,
+            by=check.name,
         )
         for premise, outcome in zip(premises, outcomes, strict=True)
         if premise.item_id and outcome != "inconclusive"
