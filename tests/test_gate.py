@@ -86,7 +86,7 @@ def test_an_action_that_is_let_through_runs_once(
     assert shop.cancelled == ["W1"]
 
 
-MOVE = {
+MOVE: dict[str, Any] = {
     "loss": {"wrong": 120.0, "abstain": 5.0, "repair": 1.0},
     "rests_on": {
         "status": {

@@ -1,7 +1,7 @@
 """Actions: what an agent is about to do, and what identifies it.
 
-The digest of an action is the SHA-256 of its principal, namespace, tool, the
-tool's schema and its final arguments as canonical JSON (RFC 8785).  A permit is
+The digest of an action is the SHA-256 of its principal, namespace, tool and final
+arguments as canonical JSON (RFC 8785).  A permit is
 bound to it: 5 is not "5", and an argument that is absent is not one that is
 null.
 """
@@ -50,13 +50,12 @@ class Action:
         if len(_as_json(self.arguments)) > ARGUMENTS_BYTES_MAX:
             raise InvalidInput(f"the arguments take more than {ARGUMENTS_BYTES_MAX} bytes as JSON")
 
-    def digest(self, schema: str = "") -> str:
-        """Return what identifies the action; *schema* is the digest of the tool's schema."""
+    def digest(self) -> str:
+        """Return what identifies the action."""
         parts = {
             "arguments": dict(self.arguments),
             "namespace": list(self.namespace),
             "principal": self.principal,
-            "schema": schema,
             "tool": self.tool,
         }
         return sha256(canonical(parts, "an action")).hexdigest()

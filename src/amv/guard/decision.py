@@ -105,6 +105,11 @@ class Decision:
         return f"{self.tool}({', '.join(given)})"
 
     @property
+    def is_unjudged(self) -> bool:
+        """Whether no loss is known of the action."""
+        return self.code in ("unknown_tool", "gate_error")
+
+    @property
     def says(self) -> str:
         """The verdict with its reason."""
         return f"{self.verdict} {self.tool}: {self.reason}"

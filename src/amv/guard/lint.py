@@ -23,6 +23,7 @@ from amv.guard.policy import (
     Policy,
     PremiseRule,
     VerifierRule,
+    check_name,
     claim_fields,
     fields_of,
 )
@@ -229,23 +230,28 @@ def draft(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     *tools* are descriptions as MCP lists them: name, inputSchema, annotations.
     A tool that calls itself read-only is still drafted as a commit action: what
-    it says of itself is not trusted until a person has looked.
+    it says of itself is not trusted until a person has looked.  Of its
+    arguments none is drafted as free: that nothing can go wrong with one is for a
+    person to say.  Raises InvalidInput for a tool that no policy can name, or that
+    comes twice.
     """
     actions: dict[str, Any] = {}
     for tool in tools:
-        schema = _schema_of(tool)
+        schema, name = _schema_of(tool), tool["name"]
+        check_name(name)
+        if name in actions:
+            raise InvalidInput(f"the tool {name!r} is there twice; a policy has one rule of a name")
         notes = tool.get("annotations") or {}
         if not isinstance(notes, Mapping):
             raise InvalidInput(f"annotations and inputSchema are objects, got {shown(tool)}")
         fields = list(schema.get("properties") or {})
         destroys = bool(notes.get("destructiveHint", True))
-        rule: dict[str, Any] = {"preset": "delete" if destroys else "calendar", "free": []}
+        rule: dict[str, Any] = {"preset": "delete" if destroys else "calendar"}
         ids = [n for n in fields if n.isidentifier() and (n == "id" or n.endswith("_id"))]
         if ids:
             rule["idempotency"] = {"key": ids}
             rule["rests_on"] = {
                 "status": {"claim": f"{ids[0].removesuffix('_id')}/{{{ids[0]}}}/status"}
             }
-        rule["free"] = [name for name in fields if name not in ids]
-        actions[tool["name"]] = rule
+        actions[name] = rule
     return {"version": 1, "mode": "shadow", "actions": actions}

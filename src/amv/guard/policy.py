@@ -285,11 +285,16 @@ def _with_presets(data: object) -> object:
 
 def _check(where: str, name: str, check: Any) -> None:
     try:
-        if not _NAME.fullmatch(name):
-            raise InvalidInput(f"need a name of letters, digits and _ . : -, got {shown(name)}")
+        check_name(name)
         check()
     except (InvalidInput, PolicyError) as error:
         raise PolicyError(f"the policy is not valid: {error} - at {where}") from error
+
+
+def check_name(name: str) -> None:
+    """Raise InvalidInput for a name that nothing in a policy can have."""
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(f"need a name of letters, digits and _ . : -, got {shown(name)}")
 
 
 def _check_defaults(policy: Policy) -> None:
@@ -361,8 +366,7 @@ def _check_spending(spending: Spending, policy: Policy) -> None:
 def _check_premises(rule: ActionRule, policy: Policy) -> None:
     names = list(rule.rests_on)
     for name, premise in rule.rests_on.items():
-        if not _NAME.fullmatch(name):
-            raise InvalidInput(f"need a name of letters, digits and _ . : -, got {shown(name)}")
+        check_name(name)
         claim_fields(premise.claim)
         _known(premise.verify_with, policy.verifiers, "verifier")
         _known(premise.rests_on, rule.rests_on, "premise")

@@ -157,7 +157,7 @@ class GuardService(Executions, History, Learning, Certifying):
         if len(each) > RANKED_MAX:
             raise InvalidInput(f"at most {RANKED_MAX} alternatives are ranked, got {len(each)}")
         found = [self._foreseen(action) for action in each]
-        found.sort(key=lambda decision: (_is_unjudged(decision), decision.expected_loss))
+        found.sort(key=lambda decision: (decision.is_unjudged, decision.expected_loss))
         return found
 
     def _foreseen(self, action: Action) -> Decision:
@@ -421,9 +421,16 @@ class GuardService(Executions, History, Learning, Certifying):
                 code="approved",
                 reason=f"approved by {request.decided_by}",
             )
-        if decision.verdict == Verdict.ABSTAIN and rule.approval:
+        key = ledger.key_of(state.opened.tool, state.opened.digest, state.words, rule)
+        spending = budget.spending_of(self._policy, rule, state.words, key, now_s)
+        asks = decision.verdict == Verdict.ABSTAIN and rule.approval
+        is_fine = decision.verdict == Verdict.PROCEED
+        if (asks or is_fine) and spending is not None and (over := spending.refusal(tx)):
+            # Nor is a person asked for what no approval would lift.
+            return replace(decision, verdict=Verdict.ABSTAIN.value, code="over_budget", reason=over)
+        if asks:
             return replace(decision, approval_id=self._ask_person(tx, state, rule, now_s))
-        if decision.verdict != Verdict.PROCEED:
+        if not is_fine:
             return decision
         if request is None and not is_screened_so(tx, state.opened):
             why = "what is certified has changed meanwhile; decide about the action again"
@@ -435,10 +442,6 @@ class GuardService(Executions, History, Learning, Certifying):
             digest=state.opened.digest,
             expires_s=now_s + rule.permit_s,
         )
-        key = ledger.key_of(state.opened.tool, state.opened.digest, state.words, rule)
-        spending = budget.spending_of(self._policy, rule, state.words, key, now_s)
-        if spending is not None and (over := spending.refusal(tx)):
-            return replace(decision, verdict=Verdict.ABSTAIN.value, code="over_budget", reason=over)
         by = "" if request is None else request.approval_id
         taken = ledger.approve(tx, key, permit, state.id, by, now_s)
         if taken:
@@ -490,10 +493,6 @@ class GuardService(Executions, History, Learning, Certifying):
             values={},
             arguments=dict(action.arguments),
         )
-
-
-def _is_unjudged(decision: Decision) -> bool:
-    return decision.code in ("unknown_tool", "gate_error")
 
 
 def _count_observed(state: Deciding) -> int:
