@@ -51,9 +51,13 @@ class World:
         is_harmful = rng.random(instances) < np.minimum(1.0, self.excess * u)
         goes = u[None, :] <= np.asarray(THRESHOLDS)[:, None]
         return [
-            Trial(t, int(executed), int(harmed))
-            for t, executed, harmed in zip(
-                THRESHOLDS, goes.sum(1), (goes & is_harmful).sum(1), strict=True
+            Trial(t, int(executed), int(harmed), float(largest))
+            for t, executed, harmed, largest in zip(
+                THRESHOLDS,
+                goes.sum(1),
+                (goes & is_harmful).sum(1),
+                np.where(goes, u, 0.0).max(1),
+                strict=True,
             )
         ]
 

@@ -12,7 +12,7 @@ POLICY = {
     "verifiers": {"order_status": {"cost": 0.02, "sensitivity": 0.99, "specificity": 0.995}},
     "actions": {
         "cancel_order": {
-            "loss": {"wrong": 120, "abstain": 5, "repair": 1},
+            "loss": {"wrong": 120, "abstain": 5},
             "rests_on": {
                 "status": {
                     "claim": "order/{order_id}/status",
@@ -54,10 +54,10 @@ def guard_actions(stage: Stage, memory: amv.Memory, shop: Shop, clock: Callable[
     refused = None
     try:
         cancel_order(moved)
-    except amv.RepairNeeded as error:
+    except amv.ActionAbstained as error:
         refused = error.decision
     stage.check(
-        f"{moved} is looked up, and not cancelled: the value read is given for a repair",
+        f"{moved} is looked up, and not cancelled: it says what was read",
         refused is not None
         and refused.values == {"status": "delivered"}
         and world[moved] == "delivered",

@@ -85,7 +85,7 @@ def test_every_step_runs_and_every_check_holds(
     assert code == 0, printed
     assert "5. Forget a customer" in printed
     assert "6. Guard what acts on it" in printed
-    assert "REPAIR: cancel_order" in printed
+    assert "ABSTAIN: cancel_order" in printed
     assert "PROCEED: cancel_order" in printed
     assert "FAILED" not in printed
 

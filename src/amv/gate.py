@@ -130,7 +130,9 @@ class MemoryClaims:
         self, namespace: tuple[str, ...], shown: Sequence[Shown]
     ) -> Iterator[Callable[[GuardWriter], list[str]]]:
         """Prepare to tell the memory what checks showed, within a decision's transaction."""
-        checks = [Checked(one.item_id, one.holds, one.value) for one in shown]
+        # The policy trusts its verifiers, though no more than it must, so that whoever else is
+        # trusted can tell the memory what is newer.
+        checks = [Checked(o.item_id, o.holds, o.value, o.by, TRUSTED_FROM) for o in shown]
         with self._memory.telling(checks, namespace=namespace) as tell:
             yield lambda tx: tell(tx.memory)
 

@@ -31,10 +31,18 @@ def load_policy(policy: str | Path | Mapping[str, Any] | Policy) -> Policy:
         raise PolicyError(
             f"the policy {str(policy)!r} is longer than {POLICY_BYTES_MAX} characters"
         )
+    return parse(_yaml(text, str(policy)))
+
+
+def _yaml(text: str, path: str) -> object:
+    """Return what YAML says; raises PolicyError."""
     try:
-        return parse(yaml.load(text, _Loader))
-    except yaml.YAMLError as error:
-        raise PolicyError(f"the policy {str(policy)!r} is no YAML: {error}") from error
+        return yaml.load(text, _Loader)
+    except RecursionError as error:
+        raise PolicyError(f"the policy {path!r} is nested too deeply") from error
+    except (yaml.YAMLError, ValueError) as error:
+        # Such as a date that is none, or an integer of thousands of digits.
+        raise PolicyError(f"the policy {path!r} is no YAML: {error}") from error
 
 
 class _Loader(yaml.SafeLoader):

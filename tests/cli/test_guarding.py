@@ -14,6 +14,7 @@ POLICY = """
 version: 1
 verifiers:
   desk: {cost: 0.5}
+  carrier: {url: "http://127.0.0.1:9/{order_id}", cost: 0.5}
 actions:
   cancel:
     loss: {wrong: 10, abstain: 5}
@@ -24,6 +25,11 @@ actions:
     approval: true
     rests_on:
       status: {claim: "order/{order_id}/status", require: delivered, verify_with: [desk]}
+  void:
+    loss: {wrong: 100, abstain: 1}
+    approval: true
+    rests_on:
+      status: {claim: "order/{order_id}/status", require: delivered, verify_with: [carrier]}
 """
 ARGUMENTS = ["--arguments", '{"order_id": "1"}', "-n", "a"]
 
@@ -73,15 +79,26 @@ def test_a_person_is_asked_and_answers(gate: Cli) -> None:
 
 
 def test_an_approval_lets_the_same_action_go_ahead(gate: Cli) -> None:
-    gate("guard", "decide", "refund", *ARGUMENTS)
+    gate("guard", "decide", "void", *ARGUMENTS)
     (waiting,) = gate("approvals", "list", "--json").lines
-    allowed = ["guard", "decide", "refund", *ARGUMENTS, "--approval", waiting["id"], "--json"]
+    allowed = ["guard", "decide", "void", *ARGUMENTS, "--approval", waiting["id"], "--json"]
     assert gate(*allowed).json["code"] == "not_approved"
 
     gate("approvals", "approve", waiting["id"], "--by", "Eve")
 
     told = gate(*allowed).json
     assert (told["verdict"], told["reason"]) == ("PROCEED", "approved by Eve")
+
+
+def test_an_approval_does_not_spare_a_check_that_is_made_elsewhere(gate: Cli) -> None:
+    """No function is registered here, and that is no reason to go ahead unchecked."""
+    gate("guard", "decide", "refund", *ARGUMENTS)
+    (waiting,) = gate("approvals", "list", "--json").lines
+    gate("approvals", "approve", waiting["id"], "--by", "Eve")
+
+    told = gate("guard", "decide", "refund", *ARGUMENTS, "--approval", waiting["id"], "--json").json
+
+    assert (told["verdict"], told["permit"], told["check"]["verifier"]) == ("VERIFY", None, "desk")
 
 
 def test_alternatives_are_ranked_by_what_they_are_expected_to_lose(gate: Cli) -> None:

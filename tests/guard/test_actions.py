@@ -35,7 +35,7 @@ def test_everything_that_identifies_an_action_is_in_its_digest() -> None:
         Action(tool="pay", arguments={"to": "bob"}, principal="key"),
     ]
 
-    assert len({action.digest(), action.digest("s"), *(one.digest() for one in others)}) == 5
+    assert len({action.digest(), *(one.digest() for one in others)}) == 4
     assert action.digest() == Action(tool="pay", arguments={"to": "bob"}, session="x").digest()
 
 

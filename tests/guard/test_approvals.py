@@ -171,6 +171,27 @@ def test_a_pending_or_rejected_request_lets_nothing_go_ahead(guard: amv.Guard) -
         guard.approve(approval_id, by="bob")
 
 
+@pytest.mark.parametrize("run_checks", [True, False])
+@pytest.mark.parametrize("reading", ["delivered", "pending", None])
+def test_what_only_the_caller_can_check_is_asked_for_with_an_approval_too(
+    run_checks: bool, reading: str | None
+) -> None:
+    """Or who leaves out `run_checks` would have nothing checked of what evidence had refuted."""
+    rule = {**CANCEL, "approval": True, "loss": {"wrong": 120.0, "abstain": 5.0}}
+    with opened(policy=policy_of(actions={"cancel_order": rule})) as guard:
+        remember(guard)
+        asked = guard.decide(cancel(), run_checks=False)
+        request = guard.evidence(asked.id, "order_status", None).approval_id
+        guard.approve(request, by="ann")
+
+        decision = guard.decide(cancel(), run_checks=run_checks, approval_id=request)
+
+        assert (decision.verdict, decision.permit) == ("VERIFY", None)
+        assert decision.check is not None
+        told = guard.evidence(decision.id, decision.check.verifier, reading, approval_id=request)
+        assert told.verdict == ("ABSTAIN" if reading == "delivered" else "PROCEED")
+
+
 def test_an_approval_is_for_one_action_alone(guard: amv.Guard) -> None:
     approval_id = asked_for(guard)
     guard.approve(approval_id, by="ann")

@@ -1,6 +1,7 @@
 """What a caller may pass by mistake or on purpose: an error that says so, and nothing done."""
 
 import copy
+import json
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 import amv
 from amv.errors import PolicyError
+from amv.guard.loss import PRICE_MAX
 from amv.guard.policy import Policy, parse
 from amv.guard.ports import State
 from tests.guard.gates import OWNER, cancel, opened, remember
@@ -33,6 +35,7 @@ ODD: dict[str, Any] = {
     "-inf": -math.inf,
     "-1": -1,
     "10**400": 10**400,
+    "10**5000": 10**5000,
     "1e308": 1e308,
     "text": "none such",
     "surrogate": "\ud800",
@@ -236,6 +239,32 @@ def _use(policy: Policy) -> None:
         guard.decide(amv.Action("a", {"id": "1"}, namespace=OWNER))
         guard.lint()
         assert guard.replay() == []
+
+
+@pytest.mark.parametrize("read", ["x", "y"])
+def test_what_is_counted_with_the_greatest_prices_can_be_read_again(read: str) -> None:
+    """What overflows would be written as null, and no record of the log be read after that."""
+    data = copy.deepcopy(WHOLE)
+    data["defaults"]["check_weight"] = PRICE_MAX
+    for verifier in data["verifiers"].values():
+        verifier["cost"] = PRICE_MAX
+    data["actions"]["a"]["loss"] = {"wrong": PRICE_MAX, "abstain": PRICE_MAX, "repair": PRICE_MAX}
+    with opened(policy=parse(data)) as guard:  # type: ignore[arg-type]
+        guard.verifier("t")(lambda id: {"a": read})
+        for run_checks in (True, False):
+            action = amv.Action("a", {"id": "1"}, namespace=OWNER)
+            decision = guard.decide(action, run_checks=run_checks)
+            assert decision.expected_loss <= PRICE_MAX
+        assert len(guard.decisions()) == 2
+        assert guard.replay() == []
+        with guard._store.read() as reader:
+            assert not any(b"null" in _numbers(row.body) for row in reader.records())
+
+
+def _numbers(body: bytes) -> bytes:
+    """Return what a record says of losses and values."""
+    found = json.loads(body).get("judgement") or {}
+    return json.dumps([found.get(name, 0) for name in ("expected_loss", "proceed", "voi")]).encode()
 
 
 def test_control_the_whole_policy_is_one() -> None:

@@ -142,10 +142,12 @@ def test_an_approval_lifts_no_budget() -> None:
     """It takes the place of the screen, which is about this action alone."""
     rule = {"approval": True, "free": ["amount"], "loss": {"wrong": 9.0, "abstain": 1.0}}
     with opened(policy=policy(100, rule=rule)) as guard:
-        asked = guard.decide(pay(101)).approval_id
-        guard.approve(asked, by="Eve")
+        first, asked = (guard.decide(pay(60, number)).approval_id for number in (1, 2))
+        for request in (first, asked):
+            guard.approve(request, by="Eve")
+        assert guard.decide(pay(60, 1), approval_id=first).verdict == "PROCEED"
 
-        decision = guard.decide(pay(101), approval_id=asked)
+        decision = guard.decide(pay(60, 2), approval_id=asked)
 
         assert (decision.verdict, decision.code) == ("ABSTAIN", "over_budget")
         assert guard.approvals.get(asked).state == "approved"
@@ -288,3 +290,15 @@ def test_a_budget_that_is_none_is_refused(budget: dict[str, Any], says: str) -> 
 def test_what_takes_of_no_budget_is_refused(taken: dict[str, Any]) -> None:
     with pytest.raises(amv.PolicyError):
         parse(policy(rule={"budget": taken}))
+
+
+def test_nobody_is_asked_for_what_no_approval_would_lift() -> None:
+    """A person would approve it in vain."""
+    rule = {"loss": {"wrong": 100.0, "abstain": 5.0}, "approval": True}
+    rests_on = {"status": {"claim": "order/{number}/status"}}
+    with opened(policy=policy(500, rule={**rule, "rests_on": rests_on})) as guard:
+        few, much = guard.decide(pay(500)), guard.decide(pay(501))
+
+        assert (few.verdict, bool(few.approval_id)) == ("ABSTAIN", True)
+        assert (much.verdict, much.code, much.approval_id) == ("ABSTAIN", "over_budget", "")
+        assert len(guard.approvals.list()) == 1

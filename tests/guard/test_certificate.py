@@ -2,21 +2,24 @@
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 
 from amv.errors import InvalidInput
 from amv.guard.certificate import (
+    THRESHOLDS,
     DriftAlarm,
     Instance,
     Trial,
     betting_tail,
     binomial_tail,
+    certificate_of,
     certified,
     certify,
     certify_weighted,
     executions_needed,
-    is_executed,
+    harm_executed,
     trials,
 )
 from amv.guard.judge import Case, CaseCheck, CasePremise, Evidence, Outcome
@@ -137,17 +140,49 @@ def test_an_instance_is_replayed_with_its_own_answers() -> None:
     """A threshold decides which checks are made, and so which answers matter."""
     fine, wrong = instance(0.1, False), instance(0.1, True, "refuted")
 
-    assert is_executed(fine, 0.05)
-    assert not is_executed(wrong, 0.05)
-    assert not is_executed(fine, 0.001)
-    assert trials([fine, wrong], [0.001, 0.05]) == [Trial(0.001, 0, 0), Trial(0.05, 1, 0)]
+    # 0.1 * 0.1 / (0.1 * 0.1 + 0.9 * 0.9): the check confirmed it.
+    assert harm_executed(fine, 0.05) == pytest.approx(CONFIRMED)
+    assert harm_executed(wrong, 0.05) is None
+    assert harm_executed(fine, 0.001) is None
+    none, one = trials([fine, wrong], [0.001, 0.05])
+    assert none == Trial(0.001, 0, 0, 0.0)
+    assert one[:3] == (0.05, 1, 0)
+    assert one.largest == pytest.approx(CONFIRMED)
+
+
+CONFIRMED = 1 / 82
+"""H of an instance of p = 0.1 whose check has confirmed it."""
 
 
 def test_instances_are_certified() -> None:
     some = [instance(0.1, False)] * 60 + [instance(0.3, True)] * 20
     made = certify(some, epsilon=EPSILON, delta=DELTA, thresholds=[0.001, 0.02, 0.2])
 
-    assert (made.threshold, made.executed, made.harmed, made.instances) == (0.02, 60, 0, 80)
+    assert (made.executed, made.harmed, made.instances) == (60, 0, 80)
+    assert made.threshold == pytest.approx(CONFIRMED)
+
+
+@pytest.mark.parametrize("weights", [(1.0, 1.0), (1.0, 2.0)])
+def test_no_screen_is_certified_at_which_nothing_went_ahead(weights: tuple[float, float]) -> None:
+    """Every threshold looser than all that was seen passes, and tells nothing."""
+    some = [instance(p, False, weight=w) for p, w in zip((0.05, 0.1), weights, strict=True)] * 400
+    made = certificate_of(some, epsilon=EPSILON, delta=DELTA)
+
+    assert THRESHOLDS[-1] > 0.1
+    assert made.threshold == max(harm_executed(one, THRESHOLDS[-1]) or 0.0 for one in some) == 0.1
+    assert made.executed == 800
+
+
+@pytest.mark.parametrize("weights", [(1.0, 1.0), (1.0, 2.0)])
+def test_one_idempotency_key_is_one_action(weights: tuple[float, float]) -> None:
+    """It is granted once, however often it is tried; a certificate of retries is none."""
+    retries = [
+        msgspec.structs.replace(instance(0.1, False, weight=w), key="k") for w in weights
+    ] * 100
+    others = [instance(0.1, False)] * 2
+
+    assert trials(retries + others, [0.05])[0].executed == 3
+    assert certificate_of(retries, epsilon=EPSILON, delta=DELTA).threshold is None
 
 
 def test_weights_that_differ_have_no_binomial() -> None:
@@ -162,7 +197,8 @@ def test_weighted_instances_are_certified() -> None:
     bad = [instance(0.3, True) for _ in range(100)]
     made = certify_weighted(some + bad, epsilon=EPSILON, delta=DELTA, thresholds=[0.2, 0.001, 0.02])
 
-    assert (made.threshold, made.executed, made.harmed, made.instances) == (0.02, 200, 0, 300)
+    assert (made.executed, made.harmed, made.instances) == (200, 0, 300)
+    assert made.threshold == pytest.approx(CONFIRMED)
 
 
 def test_where_no_weighted_bound_holds_it_says_so() -> None:

@@ -87,6 +87,9 @@ class FakeChecker:
         self.asked += 1
         return self.finding
 
+    def knows(self, name: str, rule: VerifierRule) -> bool:
+        return True
+
 
 def fake_store() -> MemoryGuardStore:
     """Return a store beside a memory that holds what `FakeClaims` speak of."""

@@ -6,6 +6,8 @@ import pytest
 
 from amv.errors import InvalidInput
 from amv.guard import baselines
+from amv.guard.actions import Action
+from amv.guard.bind import unbound_arguments
 from amv.guard.judge import PLANNERS
 from amv.guard.lint import arguments_of, draft, lint
 from amv.guard.policy import Policy, parse
@@ -267,7 +269,7 @@ def test_a_draft_is_a_policy_in_shadow_mode() -> None:
     assert drafted.mode == "shadow"
     assert drafted.actions.keys() == {"cancel_order", "get", "delete"}
     cancel = drafted.actions["cancel_order"]
-    assert cancel.free == ["reason", "bad-key_id"]
+    assert cancel.free == []
     assert cancel.rests_on["status"].claim == "order/{order_id}/status"
     assert cancel.idempotency is not None
     assert cancel.idempotency.key == ["order_id"]
@@ -279,6 +281,41 @@ def test_a_draft_believes_no_tool_that_it_only_reads() -> None:
     drafted = parse(draft(TOOLS))
 
     assert all(rule.effect == "commit" for rule in drafted.actions.values())
+
+
+def test_a_draft_calls_no_argument_free() -> None:
+    """Nobody has said that nothing can go wrong with it, so it is one that nobody verified."""
+    drafted = parse(draft(TOOLS))
+
+    for tool, rule in drafted.actions.items():
+        taken = arguments_of(TOOLS).get(tool, [])
+        assert set(unbound_arguments(Action(tool, dict.fromkeys(taken, "x")), rule)) == {
+            name for name in taken if name not in (rule.idempotency.key if rule.idempotency else ())
+        }
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [(["get", "get"], "'get' is there twice"), (["bad name"], "need a name of letters")],
+)
+def test_a_draft_of_tools_that_no_policy_can_name_is_refused(names: list[str], says: str) -> None:
+    """Merged, the last of two would win unseen; and lint would refuse what was drafted."""
+    with pytest.raises(InvalidInput, match=says):
+        draft([{"name": name} for name in names])
+
+
+@pytest.mark.parametrize(
+    "require", ["pending", {"one_of": ["pending"]}, {"argument": "status"}, None]
+)
+def test_a_repair_of_nothing_but_constants_is_told(require: Any) -> None:
+    status = {**STATUS, "require": require}
+    if require is None:
+        del status["require"]
+    loss = {**LOSS, "repair": 1.0}
+    found = lint(policy({"loss": loss, "rests_on": {"status": status}}, look=CHEAP))
+
+    is_constant = require in ("pending", {"one_of": ["pending"]})
+    assert [one.partition(":")[0] for one in found] == ["actions.cancel.loss.repair"] * is_constant
 
 
 @pytest.mark.parametrize(

@@ -257,6 +257,52 @@ def test_what_rests_on_nothing_critical_makes_nothing_look_better() -> None:
         assert guard.log().sample().instances == []
 
 
+def test_a_call_that_is_tried_again_counts_once(path: str) -> None:
+    """It is refused, so that it says nothing of what goes ahead; nor does it calm the alarm."""
+    with opened(path, policy(**AUDITED)) as guard:
+        adopt(guard)
+        ran = list[str]()
+
+        @guard.action("cancel_order")
+        def cancel_order(order_id: str) -> None:
+            ran.append(order_id)
+
+        guard.verifier("order_status")(lambda order_id: "pending")
+        remember(guard, source_trust=0.8)
+        cancel_order("W1")
+        for _ in range(60):
+            with pytest.raises(amv.ActionAbstained, match="granted to this very action before"):
+                cancel_order("W1")
+
+        standing = guard.certificate()
+        assert standing is not None
+        assert (ran, standing.executed) == (["W1"], 1)
+        assert guard.certify().why == "at most 1 actions go ahead, and a bound needs 45 of them"
+
+
+def test_a_key_tried_again_in_shadow_mode_counts_once_as_well() -> None:
+    with opened(policy=policy(mode="shadow", **AUDITED)) as guard:
+        guard.verifier("order_status")(lambda order_id: "pending")
+        remember(guard, source_trust=0.8)
+        for number in range(60):
+            guard.decide(cancel(note=str(number)))
+
+        assert len(guard.log().sample().instances) == 60
+        assert guard.certify().why == "at most 1 actions go ahead, and a bound needs 45 of them"
+
+
+def test_what_is_certified_is_what_was_seen() -> None:
+    """Of what is more doubtful than all that went ahead nobody knows how often it harms."""
+    with opened(policy=policy(**AUDITED)) as guard:
+        live(guard, 60, 0.0)
+        found = guard.certify()
+        seen = max(decision.premises[0].before for _, decision in guard.decisions())
+
+        assert found.executed == 60
+        assert found.threshold == seen
+        assert decide(guard, trust=0.5, run_checks=False).verdict != "PROCEED"
+
+
 # ---------------------------------------------------------------- the alarm
 
 

@@ -8,6 +8,8 @@ import pytest
 
 import amv
 from amv.guard.ports import GuardWriter
+from amv.guard.state import READING_BYTES_MAX
+from amv.memory.item import CLAIM_CHARS_MAX
 from tests.guard.gates import CANCEL, OWNER, cancel, opened, policy_of, remember
 
 PARTS = ("status", "owner", "total", "address")
@@ -158,6 +160,40 @@ def test_what_is_gone_meanwhile_is_passed_over(
     assert owner == ([] if meanwhile == "all forgotten" else [1])
     assert guard.memory.check() == []
     assert guard.replay() == []
+
+
+@pytest.mark.parametrize(
+    "reading",
+    ["x" * 4097, "\0", "\u00e9" * 2049, ["x" * 5000], {"n": 10**5000}, 10**5000],
+    ids=["long", "NUL", "long in bytes", "long list", "integer in it", "integer"],
+)
+def test_what_no_claim_can_say_is_no_evidence(reading: object) -> None:
+    """It would refute a claim, and nothing take its place."""
+    with opened() as guard:
+        remember(guard)
+        guard.verifier("order_status")(answering(reading))
+
+        decision = guard.decide(cancel())
+
+        assert (decision.verdict, decision.code, decision.values) == ("ABSTAIN", "unresolved", {})
+        assert decision.checks[0].ended == "failed"
+        assert decision.checks[0].problem
+        found = guard.memory.find_claim(OWNER, "order/W1", "status")
+        assert found is not None
+        assert found.claim == amv.Claim("order/W1", "status", "pending")
+        assert guard.replay() == []
+
+
+def test_the_longest_reading_takes_a_claims_place() -> None:
+    with opened() as guard:
+        remember(guard)
+        guard.verifier("order_status")(answering("x" * READING_BYTES_MAX))
+
+        guard.decide(cancel())
+
+        found = guard.memory.find_claim(OWNER, "order/W1", "status")
+        assert found is not None
+        assert found.claim == amv.Claim("order/W1", "status", "x" * CLAIM_CHARS_MAX)
 
 
 def test_what_two_checks_found_of_one_item_is_told_in_their_order() -> None:

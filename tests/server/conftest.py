@@ -36,11 +36,21 @@ POLICY: dict[str, Any] = {
     "verifiers": {"order_status": {"args": {"order_id": "$order_id"}, "cost": 0.02}},
     "actions": {
         "cancel_order": {
-            "loss": {"wrong": 120, "abstain": 5, "repair": 1},
+            "loss": {"wrong": 120, "abstain": 5},
             "rests_on": {
                 "status": {
                     "claim": "order/{order_id}/status",
                     "require": "pending",
+                    "verify_with": ["order_status"],
+                }
+            },
+        },
+        "move_order": {
+            "loss": {"wrong": 120, "abstain": 5, "repair": 1},
+            "rests_on": {
+                "status": {
+                    "claim": "order/{order_id}/status",
+                    "require": {"argument": "status"},
                     "verify_with": ["order_status"],
                 }
             },

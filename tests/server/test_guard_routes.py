@@ -259,7 +259,8 @@ def test_a_check_that_refutes_gives_the_value_to_repair_with(
     http: httpx.Client, own: list[str]
 ) -> None:
     remember(http, own)
-    told = tell(http, decide(http, own)["id"], "delivered").json()
+    move = {"tool": "move_order", "arguments": {**ORDER, "status": "pending"}}
+    told = tell(http, decide(http, own, **move)["id"], "delivered").json()
 
     assert (told["verdict"], told["values"]) == ("REPAIR", {"status": "delivered"})
     assert told["permit"] is None
@@ -761,3 +762,17 @@ def test_evidence_of_what_the_gateway_asks_itself_is_refused(tmp_path: Path) -> 
         assert (check["ended"], check["found"]) == ("failed", {"status": "inconclusive"})
         assert "can't be reached" in check["problem"]
         assert problem(tell(served.http(), decision["id"])) == (400, "invalid_input")
+
+
+@pytest.mark.parametrize("half", ["\\ud83d", "\\udc00", "\\ud83dx\\ude00", "\\ud83d\\ud83d"])
+def test_half_of_a_surrogate_pair_is_told_as_what_it_is(http: httpx.Client, half: str) -> None:
+    """And not that data is missing."""
+    body = f'{{"tool": "cancel_order", "arguments": {{"order_id": "{half}"}}}}'
+    told = http.post("/v1/guard/decide", content=body, headers={"content-type": "application/json"})
+
+    assert told.status_code in (400, 422)
+    assert "half of a surrogate pair" in told.text
+
+
+def test_control_a_whole_surrogate_pair_is_a_text(http: httpx.Client, own: list[str]) -> None:
+    assert decide(http, own, arguments={"order_id": "\U0001f600"})["verdict"] == "ABSTAIN"

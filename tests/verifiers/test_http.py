@@ -33,6 +33,7 @@ REPLIES: dict[str, Reply] = {
     "HTTP 202": (202, {}, PENDING),
     "redirect 301": (301, {"location": "/healthy/x"}, PENDING),
     "redirect 307": (307, {"location": "/healthy/x"}, PENDING),
+    "a key twice": (200, {}, b'{"status": "delivered", "status": "pending"}'),
     "empty": (200, {}, b""),
     "no content": (204, {}, b""),
     "truncated": (200, {}, PENDING[:-1]),

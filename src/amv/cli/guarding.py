@@ -360,10 +360,14 @@ def _show(decision: "Decision", *, as_json: bool) -> None:
 
 
 def decision_json(decision: "Decision") -> dict[str, object]:
-    """Return a decision as JSON."""
+    """Return a decision as JSON, with its times as text, as over HTTP."""
     from amv.guard.decision import plain
 
-    return plain(decision)
+    found = plain(decision)
+    if decision.permit is not None:
+        del found["permit"]["expires_s"]
+        found["permit"]["expires_at"] = time_text(decision.permit.expires_s)
+    return found
 
 
 def approval_json(row: "ApprovalRow") -> dict[str, object]:

@@ -46,6 +46,7 @@ def lint(
             output.remark(f"{settings.db!r} holds no claim yet: claims are not looked up")
     elif not as_json:
         output.remark(f"there is no database {settings.db!r}: claims are not looked up")
+    _tell_unknown(rules.actions.keys() - (taken or {}).keys(), is_quiet=as_json)
     found = linted(rules, known.__contains__ if known else None, taken)
     if as_json:
         output.write_json({"findings": found})
@@ -55,6 +56,12 @@ def lint(
         output.remark("nothing to say")
     if found:
         raise typer.Exit(1)
+
+
+def _tell_unknown(tools: "set[str]", *, is_quiet: bool) -> None:
+    if tools and not is_quiet:
+        names = ", ".join(sorted(tools))
+        output.remark(f"the arguments of {names} are not known, nor looked up: see --tools")
 
 
 def attributes(memory: "Memory") -> set[str]:

@@ -1,7 +1,7 @@
 """Actions: what an agent is about to do, and what identifies it.
 
-The digest of an action is the SHA-256 of its principal, namespace, tool, the
-tool's schema and its final arguments as canonical JSON (RFC 8785).  A permit is
+The digest of an action is the SHA-256 of its principal, namespace, tool and final
+arguments as canonical JSON (RFC 8785).  A permit is
 bound to it: 5 is not "5", and an argument that is absent is not one that is
 null.
 """
@@ -53,13 +53,12 @@ class Action:
         if len(_as_json(self.arguments)) > ARGUMENTS_BYTES_MAX:
             raise InvalidInput(f"the arguments take more than {ARGUMENTS_BYTES_MAX} bytes as JSON")
 
-    def digest(self, schema: str = "") -> str:
-        """Return what identifies the action; *schema* is the digest of the tool's schema."""
+    def digest(self) -> str:
+        """Return what identifies the action."""
         parts = {
             "arguments": dict(self.arguments),
             "namespace": list(self.namespace),
             "principal": self.principal,
-            "schema": schema,
             "tool": self.tool,
         }
         return sha256(canonical(parts, "an action")).hexdigest()
@@ -107,7 +106,8 @@ def canonical(value: object, what: str) -> bytes:
     """Return a value as canonical JSON; raises InvalidInput if it is none."""
     try:
         found: bytes = rfc8785.dumps(value)  # type: ignore[arg-type]
-    except (rfc8785.CanonicalizationError, RecursionError, UnicodeEncodeError) as error:
+    except (ValueError, RecursionError) as error:
+        # A CanonicalizationError, a lone surrogate, an integer of thousands of digits.
         raise InvalidInput(f"{what} must be JSON: {error}") from error
     return found
 

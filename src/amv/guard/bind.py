@@ -27,7 +27,7 @@ from amv.guard.policy import (
     fields_of,
 )
 from amv.guard.ports import Claims, Remembered
-from amv.guard.prior import UNKNOWN, Features, clipped
+from amv.guard.prior import TRUSTED_FROM, UNKNOWN, Features, clipped
 from amv.guard.reliability import Reliability
 
 _ARGUMENT = "argument"
@@ -46,6 +46,9 @@ class Premise(msgspec.Struct, frozen=True, kw_only=True):
 
     *remembered* is what the memory says, *required* what must hold; *p* is the
     probability that it does not, *theta* what a wrong execution would then lose.
+    *p_confirmed* and *p_repaired* are that probability of a call decided about once
+    a check has confirmed it, or has read what it then requires; *is_repairable* tells
+    whether another call can require that.
     *features* are what *p* was said of, if the claim is trusted and supports it.
     """
 
@@ -60,6 +63,9 @@ class Premise(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = ""
     features: Features | None = None
     p: float
+    p_confirmed: float | None = None
+    p_repaired: float | None = None
+    is_repairable: bool = True
     theta: float
     verify_with: tuple[str, ...] = ()
     rests_on: tuple[str, ...] = ()
@@ -128,6 +134,7 @@ def premises_of(
         features = _features(premise, found, now_s)
         p = _probability(premise, found, required, prior, features)
         is_support = found is not None and _supports(found, required)
+        p_held, p_read = _told(premise, found, prior)
         bound.append(
             Premise(
                 name=name,
@@ -141,12 +148,39 @@ def premises_of(
                 kind=kind_of(premise),
                 features=features if is_support else None,
                 p=p,
+                p_confirmed=p_held if is_support else p_read,
+                p_repaired=p_read,
+                is_repairable=is_repairable(premise),
                 theta=wrong if premise.wrong is None else premise.wrong,
                 verify_with=tuple(premise.verify_with),
                 rests_on=tuple(premise.rests_on),
             )
         )
     return bound + [_unbound(name, wrong) for name in unbound_arguments(action, rule)]
+
+
+def is_repairable(rule: PremiseRule) -> bool:
+    """Return whether a call can be made that requires what a check reads.
+
+    One that requires what an argument says can be made with another, and one
+    that rests on what is remembered anew.  A constant stays what it is.
+    """
+    require = rule.require
+    return require is msgspec.UNSET or (isinstance(require, Mapping) and "argument" in require)
+
+
+def _told(rule: PremiseRule, found: Remembered | None, prior: Prior) -> tuple[float, float]:
+    """Return how likely a claim will be wrong that a check has just confirmed, and just read.
+
+    Of what was not remembered before nothing is after it.  A confirmed claim is
+    still what its source said; a value read takes the trust of the verifier.
+    """
+    if found is None:
+        return UNKNOWN, UNKNOWN
+    trusts = (found.trust, max(found.trust, TRUSTED_FROM))
+    each = [Features(confidence=rule.confidence, age_h=0.0, trust=trust) for trust in trusts]
+    held, read = (clipped(prior(one, kind_of(rule))) for one in each)
+    return (held if found.is_trusted else UNKNOWN), read
 
 
 def kind_of(rule: PremiseRule) -> str:
@@ -287,6 +321,9 @@ def case_of(
             CasePremise(
                 name=premise.name,
                 p=clipped(premise.p),
+                p_confirmed=premise.p_confirmed,
+                p_repaired=premise.p_repaired,
+                is_repairable=premise.is_repairable,
                 theta=premise.theta,
                 age_h=premise.age_h,
                 kind=premise.kind,

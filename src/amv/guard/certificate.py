@@ -8,7 +8,8 @@ every verifier's answer and the truth.  They are tested from the strictest on,
 each by the exact binomial probability of so few harms among so many
 executions, and the first that fails ends the row (fixed-sequence testing,
 which needs no correction for trying several).  The loosest that passed is the
-certificate; there may be none.
+certificate, but no looser than the largest H that went ahead under it: of what is
+more doubtful nothing was seen.  There may be none.
 
 Afterwards every execution feeds an alarm: a bet against the certificate that
 begins anew whenever it is lost, and withdraws it once it has won enough.
@@ -42,20 +43,29 @@ BORNE = 2
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """One action whose truth is known, with what each of its checks would have found."""
+    """One action whose truth is known, with what each of its checks would have found.
+
+    Of those with one *key* only the first that goes ahead is carried out; each
+    without one is an action of its own.
+    """
 
     case: Case
     answers: Mapping[str, Evidence]
     is_harmful: bool
     weight: float = 1.0
+    key: str = ""
 
 
 class Trial(NamedTuple):
-    """What one threshold led to: executions, and how many of them harmed."""
+    """What one threshold led to: executions, and how many of them harmed.
+
+    *largest* is the largest H at which one of them went ahead.
+    """
 
     threshold: float
     executed: int
     harmed: int
+    largest: float = 1.0
 
 
 class Certificate(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,8 +135,11 @@ def betting_tail(harms: Sequence[float], epsilon: float) -> float:
     return min(1.0, 1.0 / capital)
 
 
-def is_executed(instance: Instance, threshold: float) -> bool:
-    """Return whether an instance goes ahead under a threshold, with its own checks' answers."""
+def harm_executed(instance: Instance, threshold: float) -> float | None:
+    """Return the H at which an instance goes ahead under a threshold, with its checks' answers.
+
+    None if it does not go ahead.
+    """
     own = instance.case.harm_own
     least = threshold if own is None else min(own, threshold)
     case = msgspec.structs.replace(instance.case, harm_max=least)
@@ -134,18 +147,37 @@ def is_executed(instance: Instance, threshold: float) -> bool:
     while True:
         judged = judge(case, evidence)
         if judged.check is None:
-            return judged.verdict == Verdict.PROCEED
+            return judged.harm if judged.verdict == Verdict.PROCEED else None
         # The plan itself asks for it here.
         evidence.append(msgspec.structs.replace(instance.answers[judged.check], is_audit=False))
 
 
+class _Gone(NamedTuple):
+    """What goes ahead under a threshold, in its order."""
+
+    instances: list[Instance]
+    largest: float
+
+    def trial(self, threshold: float) -> Trial:
+        harmed = sum(one.is_harmful for one in self.instances)
+        return Trial(threshold, len(self.instances), harmed, self.largest)
+
+
+def _gone(instances: Sequence[Instance], threshold: float) -> _Gone:
+    found, largest, keys = [], 0.0, set[str]()
+    for one in instances:
+        harm = None if one.key in keys else harm_executed(one, threshold)
+        if harm is None:
+            continue
+        found.append(one)
+        largest = max(largest, harm)
+        keys |= {one.key} - {""}
+    return _Gone(found, largest)
+
+
 def trials(instances: Sequence[Instance], thresholds: Sequence[float] = THRESHOLDS) -> list[Trial]:
     """Replay all instances under each threshold."""
-    found = []
-    for threshold in thresholds:
-        gone = [one.is_harmful for one in instances if is_executed(one, threshold)]
-        found.append(Trial(threshold, len(gone), sum(gone)))
-    return found
+    return [_gone(instances, threshold).trial(threshold) for threshold in thresholds]
 
 
 def certified(
@@ -186,7 +218,7 @@ def _certificate(
     return Certificate(
         epsilon=epsilon,
         delta=delta,
-        threshold=best.threshold,
+        threshold=min(best.threshold, best.largest),
         executed=best.executed,
         harmed=best.harmed,
         instances=instances,
@@ -222,14 +254,16 @@ def certify_weighted(
     best: Trial | None = None
     needed = executions_needed(epsilon, delta)
     for threshold in sorted(thresholds):
-        gone = [one for one in instances if is_executed(one, threshold)]
-        if len(gone) < needed:
+        gone = _gone(instances, threshold)
+        if len(gone.instances) < needed:
             continue
         # E[w (harm - epsilon)] <= 0 as a mean of values in [0, 1].
-        shifted = [(one.weight / top) * (one.is_harmful - epsilon) + epsilon for one in gone]
+        shifted = [
+            (one.weight / top) * (one.is_harmful - epsilon) + epsilon for one in gone.instances
+        ]
         if betting_tail(shifted, epsilon) > delta:
             break
-        best = Trial(threshold, len(gone), sum(one.is_harmful for one in gone))
+        best = gone.trial(threshold)
     why = "the weighted bound holds under no threshold"
     return _certificate(best, epsilon, delta, len(instances), why)
 

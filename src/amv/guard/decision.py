@@ -105,6 +105,11 @@ class Decision:
         return f"{self.tool}({', '.join(given)})"
 
     @property
+    def is_unjudged(self) -> bool:
+        """Whether no loss is known of the action."""
+        return self.code in ("unknown_tool", "gate_error")
+
+    @property
     def says(self) -> str:
         """The verdict with its reason."""
         return f"{self.verdict} {self.tool}: {self.reason}"
@@ -148,7 +153,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     whether it was.  *screen* is there if a certificate was.  *answer* and *words*
     are those of the moment: what was answered, and the keyed hash of the words
     that were kept then; so are those of `Observed`.  *owner* is the keyed hash of
-    the principal.
+    the principal, *key* the idempotency key.
     """
 
     at_s: float
@@ -159,6 +164,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     calibration: str
     mode: str
     code: str
+    key: str = ""
     audit: float = 0.0
     is_audited: bool = False
     screen: Screen | None = None

@@ -78,15 +78,24 @@ class Granting:
             if decision.code != "approved":
                 return decision, nothing
             approved_by = approval_id
-        if decision.verdict == Verdict.ABSTAIN and rule.approval:
-            return self._asking(tx, state, decision, rule, now_s)
-        if decision.verdict != Verdict.PROCEED:
+        asks = decision.verdict == Verdict.ABSTAIN and rule.approval
+        if not asks and decision.verdict != Verdict.PROCEED:
             return decision, nothing
+        # Those opened before keys were recorded have none.
+        key = state.opened.key or ledger.key_of(
+            state.opened.tool, state.opened.digest, state.words, rule
+        )
+        spending = budget.spending_of(self._policy, rule, state.words, key, now_s)
+        if spending is not None and (over := spending.refusal(tx)):
+            # Nor is a person asked for what no approval would lift.
+            return refused(decision, "over_budget", over), nothing
+        if asks:
+            return self._asking(tx, state, decision, rule, now_s)
         if outdated:
             return refused(decision, "memory_changed", outdated), nothing
         if not approved_by and not is_screened_so(tx, state.opened):
             return refused(decision, "certificate_changed", _CERTIFICATE_CHANGED), nothing
-        return self._granted(tx, state, decision, rule, approved_by, now_s)
+        return self._granted(tx, state, decision, key, rule, spending, approved_by, now_s)
 
     def _approved_so(
         self, tx: GuardWriter, state: Deciding, decision: Decision, approval_id: str, now_s: float
@@ -110,15 +119,13 @@ class Granting:
         tx: GuardWriter,
         state: Deciding,
         decision: Decision,
+        key: str,
         rule: ActionRule,
+        spending: budget.Spending | None,
         approved_by: str,
         now_s: float,
     ) -> tuple[Decision, Granted]:
-        """Return a decision with its permit, unless its budget or its key stands against it."""
-        key = ledger.key_of(state.opened.tool, state.opened.digest, state.words, rule)
-        spending = budget.spending_of(self._policy, rule, state.words, key, now_s)
-        if spending is not None and (over := spending.refusal(tx)):
-            return refused(decision, "over_budget", over), nothing
+        """Return a decision with its permit, unless its key stands against it."""
         taken = ledger.refusal(tx, key, state.opened.digest)
         if taken:
             return refused(decision, "granted_before", taken), nothing

@@ -8,6 +8,7 @@ that is what replaying a decision does.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -36,7 +37,7 @@ from amv.guard.plan import (
     exact,
     myopic,
 )
-from amv.guard.prior import Features
+from amv.guard.prior import UNKNOWN, Features
 
 Outcome = Literal["confirmed", "refuted", "inconclusive"]
 
@@ -56,11 +57,15 @@ class CasePremise(msgspec.Struct, frozen=True, kw_only=True):
 
     *features* are those of the claim that *p* was said of, None where it came
     from no claim that supports the action.  *in_call* says that it is about what
-    the call itself says.
+    the call itself says.  *p_confirmed*, *p_repaired* and
+    *is_repairable* are as in `amv.guard.bind.Premise`; None in records of old.
     """
 
     name: str
     p: float
+    p_confirmed: float | None = None
+    p_repaired: float | None = None
+    is_repairable: bool = True
     theta: float
     age_h: float = 0.0
     kind: str = ""
@@ -120,12 +125,14 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """What a check found of each of its premises, in their order.
 
-    *is_audit*: nothing but an audit had asked for it.
+    *has_value*: it read one; *is_kept*: that can take the place of what was
+    remembered.  *is_audit*: nothing but an audit had asked for it.
     """
 
     check: str
     outcomes: tuple[Outcome, ...]
     has_value: bool = False
+    is_kept: bool = True
     is_audit: bool = False
 
     @property
@@ -158,8 +165,9 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=128)
-def _checks(checks: tuple[CaseCheck, ...], count: int, can_repair: bool) -> tuple[Check, ...]:
-    return tuple(
+def _checks(checks: tuple[CaseCheck, ...], count: int, repairable: int) -> tuple[Check, ...]:
+    """Return checks for a planner; of *repairable* premises (as bits) a value read repairs."""
+    found = (
         check_of(
             check.name,
             check.premises,
@@ -169,10 +177,19 @@ def _checks(checks: tuple[CaseCheck, ...], count: int, can_repair: bool) -> tupl
             specificity=check.specificity,
             inconclusive=check.inconclusive,
             group=check.group,
-            repairs=can_repair,
         )
         for check in checks
     )
+    return tuple(
+        replace(check, repairs=tuple(one & repairable for one in check.repairs)) for check in found
+    )
+
+
+def _repairable(case: Case) -> int:
+    """Return the premises that a value read can repair, as bits."""
+    if case.repair is None:
+        return 0
+    return sum(1 << i for i, premise in enumerate(case.premises) if premise.is_repairable)
 
 
 def check_causes(causes: int, rests_on: Iterable[Sequence[object]]) -> None:
@@ -214,7 +231,8 @@ def likelihood_of(check: CaseCheck, evidence: Evidence, count: int) -> Vector:
 class _Heard(NamedTuple):
     """What evidence leaves: a belief, checks that are not asked again, premises nobody settled.
 
-    *refuted* are premises that an audit refutes.
+    *refuted* are premises that an audit refutes, *p* is by premise what the next
+    decision starts from.
     """
 
     belief: Vector
@@ -223,6 +241,7 @@ class _Heard(NamedTuple):
     can_repair: int
     unresolved: tuple[int, ...]
     refuted: tuple[int, ...]
+    p: tuple[float | None, ...]
 
 
 def _heard(case: Case, evidence: Sequence[Evidence], belief: Vector) -> _Heard:
@@ -235,6 +254,8 @@ def _heard(case: Case, evidence: Sequence[Evidence], belief: Vector) -> _Heard:
     settled: set[int] = set()
     contradicted: set[int] = set()
     refuted: set[int] = set()
+    next_p: list[float | None] = [premise.p for premise in case.premises]
+    gone: set[int] = set()
     for found in evidence:
         check = by_name.get(found.check)
         if check is None:
@@ -244,6 +265,11 @@ def _heard(case: Case, evidence: Sequence[Evidence], belief: Vector) -> _Heard:
         asked.add(found.check)
         likelihood = likelihood_of(check, found, len(case.premises))
         told = {p for p, o in zip(check.premises, found.outcomes, strict=True) if o != NOTHING}
+        for premise, outcome in zip(check.premises, found.outcomes, strict=True):
+            # The first that refutes a claim has it replaced; the next find nothing to refute.
+            if premise in told - gone:
+                next_p[premise] = _next_p(case.premises[premise], outcome, found)
+                gone |= {premise} if outcome == "refuted" else set()
         if found.is_audit:
             outcomes = zip(check.premises, found.outcomes, strict=True)
             refuted |= {premise for premise, outcome in outcomes if outcome == "refuted"}
@@ -259,9 +285,22 @@ def _heard(case: Case, evidence: Sequence[Evidence], belief: Vector) -> _Heard:
             belief = updated(belief, likelihood)
             outcomes = zip(check.premises, found.outcomes, strict=True)
             read = sum(1 << premise for premise, outcome in outcomes if outcome == "refuted")
-            can_repair |= read if found.has_value else 0
+            can_repair |= read & _repairable(case) if found.has_value else 0
     unresolved = tuple(sorted((unsettled - settled) | contradicted))
-    return _Heard(belief, asked, closed, can_repair, unresolved, tuple(sorted(refuted)))
+    of_audit = tuple(sorted(refuted))
+    return _Heard(belief, asked, closed, can_repair, unresolved, of_audit, tuple(next_p))
+
+
+def _next_p(premise: CasePremise, outcome: Outcome, found: Evidence) -> float | None:
+    """Return how likely a premise will be violated once the memory was told of it."""
+    if outcome == "confirmed":
+        return premise.p_confirmed
+    if premise.p_repaired is None:
+        return None
+    if not (found.has_value and found.is_kept):
+        return UNKNOWN
+    # What stays required is violated, unless what was read is wrong.
+    return premise.p_repaired if premise.is_repairable else 1.0 - premise.p_repaired
 
 
 def judge(case: Case, evidence: Sequence[Evidence]) -> Judgement:
@@ -270,8 +309,10 @@ def judge(case: Case, evidence: Sequence[Evidence]) -> Judgement:
     An action never goes ahead on a premise of which a check told nothing, unless
     another one settled it.  An audit asks for what was not worth a check: where
     that told nothing the plan stands, and what it refutes never goes ahead, however
-    little that check weighs.  Raises InvalidInput on evidence of a check that the
-    case does not have, or of one whose group was closed by an earlier answer.
+    little that check weighs.  A repair loses what deciding about the repaired call
+    will lose, so that none is asked for which is then abstained from.  Raises
+    InvalidInput on evidence of a check that the case does not have, or of one whose
+    group was closed by an earlier answer.
     """
     prior = prior_of(case)
     heard = _heard(case, evidence, prior)
@@ -284,20 +325,46 @@ def judge(case: Case, evidence: Sequence[Evidence]) -> Judgement:
         belief=heard.belief,
         thetas=tuple(premise.theta for premise in case.premises),
         prices=case.prices(),
-        checks=_checks(left, len(case.premises), case.repair is not None),
+        checks=_checks(left, len(case.premises), _repairable(case)),
         can_repair=heard.can_repair,
         mended=sum(1 << i for i, premise in enumerate(case.premises) if premise.in_call),
         made=len(heard.asked),
         ages_h=tuple(premise.age_h for premise in case.premises),
     )
-    plan = PLANNERS[case.planner](problem)
-    if (heard.unresolved or heard.refuted) and plan.verdict is Verdict.PROCEED:
-        plan = _ended_without_executing(problem, plan)
+    plan = _planned(case, heard, problem)
+    if plan.verdict is Verdict.REPAIR and (loss := _repair(case, heard)) > plan.expected_loss:
+        other = _planned(case, heard, replace(problem, can_repair=0))
+        plan = other if other.expected_loss <= loss else plan._replace(expected_loss=loss)
     return msgspec.structs.replace(
         _judgement(problem, prior, left, plan),
         unresolved=_names(case, heard.unresolved),
         refuted=_names(case, heard.refuted),
     )
+
+
+def _planned(case: Case, heard: _Heard, problem: Problem) -> Plan:
+    plan = PLANNERS[case.planner](problem)
+    if (heard.unresolved or heard.refuted) and plan.verdict is Verdict.PROCEED:
+        return _ended_without_executing(problem, plan)
+    return plan
+
+
+def _repair(case: Case, heard: _Heard) -> float:
+    """Return what a repair loses: its price, and what the decision about the repaired call will.
+
+    Not that it could be repaired once more, as that would let one repair excuse the
+    next.  Records of old don't tell; there it is what the plan takes it for.
+    """
+    known = [p for p in heard.p if p is not None]
+    if len(known) < len(heard.p):
+        return 0.0
+    assert case.repair is not None
+    premises = tuple(
+        msgspec.structs.replace(premise, p=p)
+        for premise, p in zip(case.premises, known, strict=True)
+    )
+    repaired = msgspec.structs.replace(case, premises=premises, repair=None)
+    return case.repair + judge(repaired, ()).expected_loss
 
 
 def _names(case: Case, premises: Sequence[int]) -> tuple[str, ...]:

@@ -251,6 +251,7 @@ def drawn_of(state: Deciding) -> Drawn | None:
             answers=answers,
             is_harmful=any(so.get(place, True) for place in range(len(names))),
             weight=weight,
+            key=state.opened.key,
         ),
         is_told=any(name in told for name in names),
         ground=state.opened.ground,
@@ -260,10 +261,21 @@ def drawn_of(state: Deciding) -> Drawn | None:
 def _is_drawn(state: Deciding) -> bool:
     """Return whether a decision is a fair sample, with all that its checks would have said.
 
-    One that rests on nothing critical can't harm, and would only make others look better.
+    One that rests on nothing critical can't harm, and would only make others look better;
+    so would one that was refused what its plan allowed.
     """
     is_fair = state.opened.is_audited or not state.case.checks
-    return is_fair and bool(state.case.premises)
+    return is_fair and bool(state.case.premises) and not _is_refused(state)
+
+
+def _is_refused(state: Deciding) -> bool:
+    """Return whether an action was given no permit though nothing was found against it.
+
+    Its key was granted before, or its budget was spent.
+    """
+    judged, is_over = state.judgement, state.check() is None
+    is_fine = judged is not None and judged.verdict == Verdict.PROCEED
+    return is_over and is_fine and state.opened.mode == "enforce" and not state.is_granted
 
 
 def harm_of(state: Deciding) -> bool | None:
@@ -273,7 +285,7 @@ def harm_of(state: Deciding) -> bool | None:
     was violated, and is not once all of them are known to have held: because that
     was told, or an audit's checks are taken for it.
     """
-    if state.opened.case is None or not _went_ahead(state):
+    if state.opened.case is None or not _went_ahead(state) or _is_refused(state):
         return None
     names = [premise.name for premise in state.case.premises]
     so: dict[str, bool] = {}

@@ -20,7 +20,7 @@ from amv.guard import approval, record
 from amv.guard.actions import canonical
 from amv.guard.decision import Ended, Permit, Words
 from amv.guard.policy import ActionRule
-from amv.guard.ports import GuardWriter, LedgerRow, State
+from amv.guard.ports import GuardReader, GuardWriter, LedgerRow, State
 
 SETTLED = (State.SUCCEEDED, State.FAILED, State.UNKNOWN)
 
@@ -98,6 +98,12 @@ def approve(
             approval_id,
         ),
     )
+
+
+def is_taken(reader: GuardReader, key: str) -> bool:
+    """Return whether a key was granted for good: to a call that was begun, and did not fail."""
+    row = reader.ledger(key)
+    return row is not None and row.state not in _REGRANTED
 
 
 def redeemable(tx: GuardWriter, permit_hash: str, digest: str, now_s: float) -> LedgerRow:

@@ -14,6 +14,7 @@ import numpy as np
 from amv.checks import shown
 from amv.errors import InvalidInput
 from amv.guard import baselines
+from amv.guard.bind import is_repairable
 from amv.guard.budget import amount_of
 from amv.guard.loss import regimes
 from amv.guard.policy import (
@@ -22,6 +23,7 @@ from amv.guard.policy import (
     Policy,
     PremiseRule,
     VerifierRule,
+    check_name,
     claim_fields,
     fields_of,
 )
@@ -117,6 +119,7 @@ def _of_action(
             yield ": it is read-only, so that it takes nothing of its budget"
         return
     yield from _of_grants(rule, policy)
+    yield from _of_repair(rule)
     if not rule.rests_on:
         yield ": it rests on no premise; each of its arguments counts as one nobody verified"
     for name, premise in rule.rests_on.items():
@@ -133,6 +136,17 @@ def _of_grants(rule: ActionRule, policy: Policy) -> Iterable[str]:
         limit, least = policy.budgets[rule.budget.of].limit, _amount(rule)
         if least > limit:
             yield f".budget: each call takes {least:g} of a limit of {limit:g}: none is granted"
+
+
+def _of_repair(rule: ActionRule) -> Iterable[str]:
+    """Say where a repair has a price, and nothing that is checked can be repaired."""
+    checked = [one for one in rule.rests_on.values() if one.verify_with]
+    has_price = rule.loss is not None and rule.loss.repair is not None
+    if has_price and checked and not any(map(is_repairable, checked)):
+        yield (
+            ".loss.repair: each premise that is checked requires a constant, which no other call "
+            "can change, so that nothing is ever repaired"
+        )
 
 
 def _of_premise(
@@ -216,23 +230,28 @@ def draft(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     *tools* are descriptions as MCP lists them: name, inputSchema, annotations.
     A tool that calls itself read-only is still drafted as a commit action: what
-    it says of itself is not trusted until a person has looked.
+    it says of itself is not trusted until a person has looked.  Of its
+    arguments none is drafted as free: that nothing can go wrong with one is for a
+    person to say.  Raises InvalidInput for a tool that no policy can name, or that
+    comes twice.
     """
     actions: dict[str, Any] = {}
     for tool in tools:
-        schema = _schema_of(tool)
+        schema, name = _schema_of(tool), tool["name"]
+        check_name(name)
+        if name in actions:
+            raise InvalidInput(f"the tool {name!r} is there twice; a policy has one rule of a name")
         notes = tool.get("annotations") or {}
         if not isinstance(notes, Mapping):
             raise InvalidInput(f"annotations and inputSchema are objects, got {shown(tool)}")
         fields = list(schema.get("properties") or {})
         destroys = bool(notes.get("destructiveHint", True))
-        rule: dict[str, Any] = {"preset": "delete" if destroys else "calendar", "free": []}
+        rule: dict[str, Any] = {"preset": "delete" if destroys else "calendar"}
         ids = [n for n in fields if n.isidentifier() and (n == "id" or n.endswith("_id"))]
         if ids:
             rule["idempotency"] = {"key": ids}
             rule["rests_on"] = {
                 "status": {"claim": f"{ids[0].removesuffix('_id')}/{{{ids[0]}}}/status"}
             }
-        rule["free"] = [name for name in fields if name not in ids]
-        actions[tool["name"]] = rule
+        actions[name] = rule
     return {"version": 1, "mode": "shadow", "actions": actions}

@@ -21,6 +21,9 @@ from dataclasses import dataclass
 from amv.checks import shown
 from amv.errors import InvalidInput
 
+PRICE_MAX = 1e100
+"""The largest price: whatever is added and multiplied of such stays finite."""
+
 EPSILON = 0.05
 """The default bound on the probability that an executed action rests on a violated premise."""
 
@@ -72,10 +75,12 @@ def check_probability(p: float, what: str) -> float:
 
 
 def check_price(price: float, what: str) -> float:
-    """Return *price*, or raise InvalidInput unless it is at least 0 and finite."""
+    """Return *price*, or raise InvalidInput unless it is from 0 to `PRICE_MAX`."""
     is_number = isinstance(price, int | float) and not isinstance(price, bool)
-    if not is_number or not 0.0 <= price < math.inf:
-        raise InvalidInput(f"{what} must be at least 0 and finite, got {shown(price)}")
+    if not is_number or not 0.0 <= price <= PRICE_MAX:
+        raise InvalidInput(
+            f"{what} must be at least 0 and finite (at most {PRICE_MAX:g}), got {shown(price)}"
+        )
     return float(price)
 
 

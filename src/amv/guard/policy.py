@@ -45,6 +45,9 @@ PERMIT_S = 60.0
 APPROVAL_S = 86_400.0
 """How long a person has to approve where the policy does not say."""
 
+APPROVAL_S_MAX = 366 * 86_400.0
+"""The longest that a person can have: a year."""
+
 _NAME = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
 URL_FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 """What stands in a verifier's address for an argument."""
@@ -236,7 +239,9 @@ def parse(data: object) -> Policy:
     """
     try:
         return _parsed(data)
-    except (UnicodeEncodeError, OverflowError, TypeError, RecursionError) as error:
+    except PolicyError:
+        raise
+    except (ValueError, OverflowError, TypeError, RecursionError) as error:
         raise PolicyError(
             f"a policy is text, numbers, true, false, null, lists and mappings: {error}"
         ) from error
@@ -280,11 +285,16 @@ def _with_presets(data: object) -> object:
 
 def _check(where: str, name: str, check: Any) -> None:
     try:
-        if not _NAME.fullmatch(name):
-            raise InvalidInput(f"need a name of letters, digits and _ . : -, got {shown(name)}")
+        check_name(name)
         check()
     except (InvalidInput, PolicyError) as error:
         raise PolicyError(f"the policy is not valid: {error} - at {where}") from error
+
+
+def check_name(name: str) -> None:
+    """Raise InvalidInput for a name that nothing in a policy can have."""
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(f"need a name of letters, digits and _ . : -, got {shown(name)}")
 
 
 def _check_defaults(policy: Policy) -> None:
@@ -332,8 +342,11 @@ def _check_action(rule: ActionRule, policy: Policy) -> None:
         check_probability(rule.audit, "audit")
     if not 0.0 < rule.permit_s <= 86_400.0:
         raise InvalidInput(f"permit_s must be above 0 and at most a day, got {rule.permit_s}")
-    if not 0.0 < rule.approval_s < math.inf:
-        raise InvalidInput(f"approval_s must be above 0 and finite, got {rule.approval_s}")
+    if not 0.0 < rule.approval_s <= APPROVAL_S_MAX:
+        raise InvalidInput(
+            f"approval_s must be above 0 and at most {APPROVAL_S_MAX:g}, a year; "
+            f"got {rule.approval_s}"
+        )
     _check_premises(rule, policy)
     _check_causes(rule)
     if rule.budget is not None:
@@ -353,8 +366,7 @@ def _check_spending(spending: Spending, policy: Policy) -> None:
 def _check_premises(rule: ActionRule, policy: Policy) -> None:
     names = list(rule.rests_on)
     for name, premise in rule.rests_on.items():
-        if not _NAME.fullmatch(name):
-            raise InvalidInput(f"need a name of letters, digits and _ . : -, got {shown(name)}")
+        check_name(name)
         claim_fields(premise.claim)
         _known(premise.verify_with, policy.verifiers, "verifier")
         _known(premise.rests_on, rule.rests_on, "premise")

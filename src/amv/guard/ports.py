@@ -28,11 +28,13 @@ class Shown(NamedTuple):
     """What a check showed of a remembered claim.
 
     It holds, or the world has another *value*; None where there is no such thing.
+    *by* is the check: what it read is trusted as its own, whoever said otherwise.
     """
 
     item_id: str
     holds: bool
     value: object = None
+    by: str = ""
 
 
 class Claims(Protocol):
@@ -86,6 +88,9 @@ class Checker(Protocol):
 
         The more that is, the sooner an earlier reading is too old to be used again.
         """
+
+    def knows(self, name: str, rule: VerifierRule) -> bool:
+        """Return whether there is anything here to ask."""
 
 
 class State(StrEnum):

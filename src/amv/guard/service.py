@@ -8,7 +8,6 @@ what its checks tell the memory, before it is answered.  Whatever fails on the
 way ends in ABSTAIN, never in PROCEED.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ import msgspec
 
 from amv.checks import several
 from amv.errors import AmvError, Conflict, EmbedderError, InvalidInput, ItemNotFound, StoreError
-from amv.guard import approval, bind, budget, record
+from amv.guard import approval, bind, budget, ledger, record
 from amv.guard.actions import Action, canonical, check_action, check_named, held
 from amv.guard.bind import Premise
 from amv.guard.calibration import Calibration
@@ -38,11 +37,13 @@ from amv.guard.state import (
     checked,
     decision_of,
     ended_as,
+    is_kept,
     loaded,
     observed_in,
     outcome_of,
     planned_of,
     shown_by,
+    worth_of,
 )
 from amv.guard.suggest import Seen, Suggestion, suggested
 
@@ -98,7 +99,8 @@ class GuardService(Executions, Granting, History, Learning, Certifying):
 
         A check whose verifier has an address is made here all the same.  With
         *approval_id*, a person's approval stands for the screen, once all that can
-        be checked was checked anew.  What goes wrong inside is not raised: such a
+        be checked was checked anew; a check that only the caller can make is asked
+        for (VERIFY).  What goes wrong inside is not raised: such a
         decision is ABSTAIN with the code `gate_error`.  Raises InvalidInput for an
         action that is none.
         """
@@ -159,7 +161,7 @@ class GuardService(Executions, Granting, History, Learning, Certifying):
         if len(each) > RANKED_MAX:
             raise InvalidInput(f"at most {RANKED_MAX} alternatives are ranked, got {len(each)}")
         found = [self._foreseen(action) for action in each]
-        found.sort(key=lambda decision: (_is_unjudged(decision), decision.expected_loss))
+        found.sort(key=lambda decision: (decision.is_unjudged, decision.expected_loss))
         return found
 
     def _foreseen(self, action: Action) -> Decision:
@@ -199,11 +201,20 @@ class GuardService(Executions, Granting, History, Learning, Certifying):
             judgement = judge(case, ())
             code = "judged"
             audit = policy.defaults.audit if rule.audit is None else rule.audit
-        secret = self._store.secret()
+        secret, digest = self._store.secret(), action.digest()
+        words = Words(
+            namespace=action.namespace,
+            session=action.session,
+            principal=action.principal,
+            arguments=dict(action.arguments),
+            premises=tuple(premises),
+            suggestions=self._suggested(action, rule),
+        )
         opened = Opened(
             at_s=now_s,
             tool=action.tool,
-            digest=action.digest(),
+            digest=digest,
+            key="" if rule is None else ledger.key_of(action.tool, digest, words, rule),
             policy=policy.digest(),
             rules=policy.rules(),
             calibration=learned.digest(),
@@ -220,14 +231,6 @@ class GuardService(Executions, Granting, History, Learning, Certifying):
                 record.keyed_hash(secret, canonical([p.subject, p.attribute, p.remembered], "it"))
                 for p in premises
             ),
-        )
-        words = Words(
-            namespace=action.namespace,
-            session=action.session,
-            principal=action.principal,
-            arguments=dict(action.arguments),
-            premises=tuple(premises),
-            suggestions=self._suggested(action, rule),
         )
         return Deciding(id=self._new_id(), opened=opened, words=words, unwritten=(opened,))
 
@@ -294,6 +297,10 @@ class GuardService(Executions, Granting, History, Learning, Certifying):
         check = state.check()
         if check is None or len(state.observed) >= STEPS_MAX:
             return False
+        rule = self._policy.verifiers[check.name]
+        if state.is_approved and not self._checker.knows(check.name, rule):
+            # What can't be made here is no reason to go ahead without it.
+            return False
         return run_checks or self._is_own(check.name)
 
     def _is_own(self, verifier: str) -> bool:
@@ -333,7 +340,7 @@ class GuardService(Executions, Granting, History, Learning, Certifying):
             request.verifier,
             rule,
             held(request.arguments),
-            worth=_worth(state),
+            worth=worth_of(state),
         )
 
     def _observed(self, state: Deciding, finding: Finding) -> Deciding:
@@ -344,11 +351,14 @@ class GuardService(Executions, Granting, History, Learning, Certifying):
         outcomes = tuple(outcome_of(premise, finding) for premise in about)
         is_read = not finding.problem and finding.value is not NOT_FOUND
         found = Evidence(
-            check=check.name, outcomes=outcomes, has_value=is_read, is_audit=state.is_auditing
+            check=check.name,
+            outcomes=outcomes,
+            has_value=is_read,
+            is_kept=is_kept(finding),
+            is_audit=state.is_auditing,
         )
-        words = state.words
+        words, read = state.words, {premise.name: finding.value for premise in about}
         if is_read and "inconclusive" not in outcomes:
-            read = {premise.name: finding.value for premise in about}
             words = msgspec.structs.replace(words, values={**words.values, **read})
         if finding.problem:
             problems = {**words.problems, check.name: finding.problem}
@@ -361,7 +371,7 @@ class GuardService(Executions, Granting, History, Learning, Certifying):
             reading=record.keyed_hash(self._store.secret(), repr(finding.value).encode()),
             judgement=judge(state.case, (*state.evidence, found)),
         )
-        return state.with_observed(observed, words, shown_by(about, outcomes, finding))
+        return state.with_observed(observed, words, shown_by(check, about, outcomes, finding))
 
     # Answering
 
@@ -385,7 +395,8 @@ class GuardService(Executions, Granting, History, Learning, Certifying):
             outdated = self._outdated(tx, state, decision, approval_id) if is_ruled else ""
             found = tell(tx)
             if state.opened.is_audited and state.check() is None:
-                watch(tx, replace(state, observed=state.observed[:before]), state, now_s)
+                known = replace(state, is_granted=not ledger.is_taken(tx, state.opened.key))
+                watch(tx, replace(known, observed=state.observed[:before]), known, now_s)
             answered, grant = (
                 self._ruled(tx, state, decision, approval_id, outdated, now_s)
                 if is_ruled
@@ -417,20 +428,6 @@ class GuardService(Executions, Granting, History, Learning, Certifying):
             values={},
             arguments=dict(action.arguments),
         )
-
-
-def _worth(state: Deciding) -> float:
-    """Return what a wrong action would lose, in units of what checks cost."""
-    weight = state.case.check_weight
-    # What a person has approved is checked anew, whatever was read before; and so is all
-    # where checks are free.
-    if state.is_approved or weight == 0.0:
-        return math.inf
-    return max(premise.theta for premise in state.case.premises) / weight
-
-
-def _is_unjudged(decision: Decision) -> bool:
-    return decision.code in ("unknown_tool", "gate_error")
 
 
 def _count_observed(state: Deciding) -> int:

@@ -1,5 +1,6 @@
 """A decision under way: what is known of it, and what is not written down yet."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -34,6 +35,9 @@ class NotFound:
 
 NOT_FOUND = NotFound()
 
+READING_BYTES_MAX = 4096
+"""The longest reading: that of a claim's value, as one too long would take no claim's place."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding:
@@ -41,6 +45,7 @@ class Deciding:
 
     *unwritten* holds its records that are not in the log yet, *shown* what the
     memory was not told yet.  *is_approved*: a person has approved the action.
+    *is_granted*: it was given a permit.
     """
 
     id: str
@@ -51,6 +56,7 @@ class Deciding:
     unwritten: tuple[Opened | Observed, ...] = ()
     shown: tuple[Shown, ...] = ()
     is_approved: bool = False
+    is_granted: bool = False
 
     @property
     def judgement(self) -> Judgement | None:
@@ -179,6 +185,16 @@ def text_of(decision_id: str, words: Words) -> TextRow:
     return TextRow(decision_id, words.namespace, items, msgspec.json.encode(words))
 
 
+def worth_of(state: Deciding) -> float:
+    """Return what a wrong action would lose, in units of what checks cost."""
+    weight = state.case.check_weight
+    # What a person has approved is checked anew, whatever was read before; and so is all
+    # where checks are free.
+    if state.is_approved or weight == 0.0:
+        return math.inf
+    return max(premise.theta for premise in state.case.premises) / weight
+
+
 def items_of(words: Words) -> list[str]:
     """Return the items that an action rests on."""
     return [premise.item_id for premise in words.premises if premise.item_id]
@@ -236,6 +252,7 @@ def loaded(reader: GuardReader, decision_id: str) -> Deciding:
         words=words,
         observed=tuple(observed_in(rows)),
         labelled=tuple(record.body_of(row, Labelled) for row in rows if row.kind == "labelled"),
+        is_granted=any(row.kind == "moved" for row in rows),
     )
 
 
@@ -260,6 +277,11 @@ def outcome_of(premise: Premise, finding: Finding) -> Outcome:
     return "confirmed" if premise.holds_for(value) else "refuted"
 
 
+def is_kept(finding: Finding) -> bool:
+    """Return whether what was read can take a claim's place."""
+    return not finding.problem and isinstance(finding.value, str | int | float | bool)
+
+
 def ended_as(finding: Finding, outcomes: Sequence[Outcome]) -> str:
     """Return in a word how a check ended."""
     if finding.problem:
@@ -268,7 +290,7 @@ def ended_as(finding: Finding, outcomes: Sequence[Outcome]) -> str:
 
 
 def shown_by(
-    premises: Sequence[Premise], outcomes: Sequence[Outcome], finding: Finding
+    check: CaseCheck, premises: Sequence[Premise], outcomes: Sequence[Outcome], finding: Finding
 ) -> list[Shown]:
     """Return what a check showed of the claims that are remembered."""
     value = None if finding.value is NOT_FOUND else finding.value
@@ -277,6 +299,7 @@ def shown_by(
             premise.item_id,
             holds=value is not None and equal(value, premise.remembered),
             value=value,
+            by=check.name,
         )
         for premise, outcome in zip(premises, outcomes, strict=True)
         if premise.item_id and outcome != "inconclusive"
@@ -284,15 +307,28 @@ def shown_by(
 
 
 def checked(finding: Finding) -> Finding:
-    """Return a finding, or one that is no evidence if its value is no JSON, such as NaN."""
+    """Return a finding, or one that is no evidence if no claim can say what was read.
+
+    That is no JSON, such as NaN, or too long to be remembered and kept.
+    """
     if finding.problem:
         return finding._replace(value=None)
     if finding.value is NOT_FOUND:
         return finding
     try:
-        canonical(finding.value, "a reading")
+        size = len(canonical(finding.value, "a reading"))
     except InvalidInput as error:
         return Finding(None, str(error))
+    if isinstance(finding.value, str):
+        if "\x00" in finding.value:
+            return Finding(None, "a reading must not hold a NUL character")
+        size = len(finding.value.encode())
+    if size > READING_BYTES_MAX:
+        return Finding(
+            None,
+            f"a reading must take at most {READING_BYTES_MAX} bytes, got {size}; have the verifier "
+            "return the value alone, or name its place with `read`",
+        )
     # Whoever read it may still hold it, and change it.
     return finding._replace(value=copied(finding.value))
 

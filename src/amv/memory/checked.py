@@ -20,17 +20,33 @@ from amv.memory.ports import NamespaceRow, Store
 
 
 class Checked(NamedTuple):
-    """What a check found of an item: it holds, or *value* does; None where nothing does."""
+    """What a check found of an item: it holds, or *value* does; None where nothing does.
+
+    *by* names the source of that value, whose trust is *trust*; without it, it
+    counts as said by whoever said what was found wrong.
+    """
 
     item_id: str
     holds: bool
     value: object = None
+    by: str = ""
+    trust: float = 0.0
 
 
 def successor(
-    intake: Intake, row: Row, ns: NamespaceRow, value: JsonScalar, now_s: float
+    intake: Intake,
+    row: Row,
+    ns: NamespaceRow,
+    value: JsonScalar,
+    now_s: float,
+    *,
+    by: str = "",
+    trust: float = 0.0,
 ) -> NewItem:
     """Return the item that says what a check found in place of what *row* claims.
+
+    It is trusted as far as *row* was, or as *by* is if that is more: it takes the
+    place of one that would otherwise stand against it.
 
     Raises Conflict for an item without a claim, InvalidInput for a value that no
     claim can hold.
@@ -42,8 +58,8 @@ def successor(
         "content": f"{claim.subject} {claim.attribute}: {claim.value}",
         "namespace": ns.name,
         "claim": claim,
-        "source": row.source,
-        "source_trust": row.source_trust,
+        "source": by or row.source,
+        "source_trust": max(row.source_trust, trust),
         "metadata": dict(row.metadata),
     }
     return intake.embed([intake.check(fields, now_s)], now_s)[0]
@@ -60,7 +76,8 @@ def successors(
             with suppress(ItemNotFound, Conflict, InvalidInput):
                 with store.read() as reader:
                     row, ns = lookup.find(reader, check.item_id, name, now_s)
-                new = successor(intake, row, ns, check.value, now_s)
+                by, trust = check.by, check.trust
+                new = successor(intake, row, ns, check.value, now_s, by=by, trust=trust)
         found.append(new)
     return found
 

@@ -160,6 +160,13 @@ def query(route: Route, query_string: bytes) -> dict[str, str]:
     return found
 
 
+_LONE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
+"""Half of a surrogate pair as JSON escapes it; the decoder would say that data is missing."""
+
+
 def decoded(body: bytes, kind: Any) -> Any:
     """Return a request body as *kind*, or raise InvalidInput saying where it does not fit.
 
@@ -172,7 +179,8 @@ def decoded(body: bytes, kind: Any) -> Any:
             return [msgspec.json.decode(piece, type=wire.ItemIn) for piece in pieces]
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise InvalidInput(f"the body is not what this route takes: {error}") from error
+        why = "a text in it has half of a surrogate pair" if _LONE.search(body) else error
+        raise InvalidInput(f"the body is not what this route takes: {why}") from error
 
 
 def is_large(body: bytes) -> bool:

@@ -90,7 +90,8 @@ def _expire(answer: "asyncio.Future[Any]") -> None:
         answer.set_exception(
             DeadlineExceeded(
                 "the request took longer than allowed; if it writes, whether it did is unknown: "
-                "repeat it with the same item id or Idempotency-Key"
+                "repeat it with the same item id or Idempotency-Key; a decision about an action "
+                "can just be asked for again"
             )
         )
 

@@ -99,6 +99,10 @@ class Verifiers:
             return Finding(None, f"no answer within {rule.timeout_s} s", "timed_out")
         return flight.finding
 
+    def knows(self, name: str, rule: VerifierRule) -> bool:
+        """Return whether a check has an address, or a function that answers it."""
+        return rule.url is not None or (rule.tool or name) in self._functions
+
     def _fly(
         self, key: bytes, flight: _Flight, name: str, rule: VerifierRule, arguments: dict[str, Any]
     ) -> None:

@@ -92,9 +92,17 @@ def fetched(url: str, arguments: Mapping[str, Any], timeout_s: float) -> object:
     if data is None:
         return NOT_FOUND
     try:
-        return json.loads(data)
+        return json.loads(data, object_pairs_hook=_once)
     except ValueError as error:
         raise Unreadable(f"the reply is no JSON: {shown(data[:80])}") from error
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object; raises Unreadable if it says something twice, as either might be meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise Unreadable(f"the reply has a key twice: {shown(sorted(name for name, _ in pairs))}")
+    return found
 
 
 def _got(request: urllib.request.Request, timeout_s: float) -> bytes | None:
