@@ -407,7 +407,7 @@ def test_no_repair_is_asked_for_that_is_then_abstained_from(
 ) -> None:
     """What is left to doubt of the value read is part of what a repair loses."""
     verdicts = set()
-    for s, t, is_kept in itertools.product((0.6, 0.9, 0.99), (0.9, 0.99), (True, False)):
+    for s, t, is_kept in itertools.product((0.6, 0.99, 0.9999), (0.9, 0.9999), (True, False)):
         premise = {"claim": "vendor/{vendor}/iban", "require": {"argument": "iban"}}
         rule = {
             "loss": {"wrong": wrong, "abstain": 5.0, "repair": repair},
@@ -431,8 +431,8 @@ def test_no_repair_is_asked_for_that_is_then_abstained_from(
                 assert first.expected_loss < 5.0
             assert guard.replay() == []
 
-    # Of what was not remembered before, no check that errs can make such an action safe.
-    assert ("REPAIR" in verdicts) == (trust is not None or wrong < 2000.0)
+    # Where an error costs less, a check that hardly errs is enough whatever was remembered.
+    assert "REPAIR" in verdicts or wrong == 2000.0
 
 
 def test_what_a_check_read_is_trusted_as_its_own_and_no_more_than_it_must() -> None:
