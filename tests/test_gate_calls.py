@@ -180,7 +180,7 @@ def test_what_a_call_returned_is_not_lost_where_that_can_not_be_noted(
     """It was made: whoever is told of an error of the store would make it again."""
 
     def done(order_id: str) -> str:
-        guard.settle = broken
+        guard.settle = broken  # type: ignore[method-assign, assignment]
         if raised is not None:
             raise raised
         return "cancelled"

@@ -14,7 +14,9 @@
     │  └─ SchemaMismatch
     ├─ EmbedderError
     ├─ PolicyError (InvalidInput)     the policy says something that can't be
-    ├─ PermitRefused                  no permit, or one for something else, used or outdated
+    ├─ PermitRefused                  no permit, or one for something else, used or expired
+    │  ├─ PolicyChanged
+    │  └─ MemoryChanged
     ├─ ActionAbstained                carries the decision
     ├─ RepairNeeded                   carries the decision, with the value that was read
     └─ ConfigError
@@ -82,20 +84,22 @@ class PolicyError(InvalidInput):
     """The policy says something that can't be."""
 
 
-PERMIT_REFUSED = "permit_refused"
-"""Why a permit was refused where nothing more is said."""
-
-
 class PermitRefused(AmvError):
-    """No permit, or one for another action, used already, or expired; nothing was done.
+    """No permit, or one for another action, used already, or expired; nothing was done."""
 
-    *code* says in a word why: ``policy_changed``, ``memory_changed`` where it rests on
-    what is no longer remembered, or else ``permit_refused``.
-    """
+    code = "not_redeemed"
 
-    def __init__(self, message: str, *, code: str = PERMIT_REFUSED) -> None:
-        super().__init__(message)
-        self.code = code
+
+class PolicyChanged(PermitRefused):
+    """The permit was given under another policy; decide about the action again."""
+
+    code = "policy_changed"
+
+
+class MemoryChanged(PermitRefused):
+    """The permit rests on what is remembered otherwise by now; decide about the action again."""
+
+    code = "memory_changed"
 
 
 class ActionAbstained(AmvError):

@@ -5,9 +5,7 @@ import functools
 import inspect
 import logging
 import secrets
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,13 +17,12 @@ from typing import Any, NamedTuple, Self, TypeVar
 import msgspec
 
 from amv.calling import Signature, are_changed, is_yielding, json_part
+from amv.claims import MemoryClaims
 from amv.closing import Closing
 from amv.config import Settings
 from amv.errors import (
-    PERMIT_REFUSED,
     ActionAbstained,
     AmvError,
-    ItemNotFound,
     PermitRefused,
     RepairNeeded,
     StoreClosed,
@@ -36,13 +33,11 @@ from amv.guard.decision import Decision
 from amv.guard.lint import lint
 from amv.guard.plan import Verdict
 from amv.guard.policy import Policy, parse
-from amv.guard.ports import GuardStore, GuardWriter, Remembered, Shown, State
-from amv.guard.prior import TRUSTED_FROM, LogisticPrior
+from amv.guard.ports import GuardStore, State
+from amv.guard.prior import LogisticPrior
 from amv.guard.service import GuardService
-from amv.guard.suggest import Seen
 from amv.loading import load_calibration, load_policy
-from amv.memory.checked import Checked
-from amv.memory.item import Row, Status, check_namespace
+from amv.memory.item import check_namespace
 from amv.memory.service import MemoryService
 from amv.stores.memory import MemoryStore
 from amv.stores.memory.guard import MemoryGuardStore
@@ -54,12 +49,6 @@ from amv.wiring import Memory, new_id
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-
-SESSIONS_MAX = 256
-"""Of how many sessions the gate knows what they have read lately."""
-
-SEEN_MAX = 32
-"""How many items it knows of each, the newest ones."""
 
 DECIDING_MAX = 32
 """How many calls of async functions are decided about at once; others wait, off the loop."""
@@ -78,99 +67,6 @@ class _Acting(NamedTuple):
     namespace: tuple[str, ...]
     session: str
     principal: str
-
-
-class RecentReads:
-    """Which items sessions have read lately; bounded, and known to this process alone."""
-
-    def __init__(self) -> None:
-        # By namespace and session, the one that read last at the end: ids, the newest at the end.
-        self._read: OrderedDict[tuple[tuple[str, ...], str], OrderedDict[str, None]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def note(self, namespace: tuple[str, ...], session: str, item_ids: Sequence[str]) -> None:
-        """Note that a session has read items; only the last ones are known for a while."""
-        with self._lock:
-            known = self._read.setdefault((namespace, session), OrderedDict())
-            self._read.move_to_end((namespace, session))
-            # The best hit counts as read last.
-            for item_id in reversed(item_ids):
-                known[item_id] = None
-                known.move_to_end(item_id)
-            _trim(known, SEEN_MAX)
-            _trim(self._read, SESSIONS_MAX)
-
-    def of(self, namespace: tuple[str, ...], session: str) -> list[str]:
-        """Return what a session has read, and what was read outside of any, the newest first."""
-        with self._lock:
-            keys = dict.fromkeys([(namespace, session), (namespace, "")])
-            ids = [one for key in keys for one in reversed(self._read.get(key, OrderedDict()))]
-        return list(dict.fromkeys(ids))
-
-
-class MemoryClaims:
-    """The claims of a memory, as the gate asks for them, and what sessions have read of it."""
-
-    def __init__(self, memory: MemoryService) -> None:
-        self._memory = memory
-        self.reads = RecentReads()
-
-    def find(self, namespace: tuple[str, ...], subject: str, attribute: str) -> Remembered | None:
-        """Return the claim that is believed now, or None."""
-        return _remembered(self._memory.claim_row(None, namespace, subject, attribute))
-
-    def find_in(
-        self, tx: GuardWriter, namespace: tuple[str, ...], subject: str, attribute: str
-    ) -> Remembered | None:
-        """Return the same, as a transaction finds it."""
-        return _remembered(self._memory.claim_row(tx.memory, namespace, subject, attribute))
-
-    @contextmanager
-    def telling(
-        self, namespace: tuple[str, ...], shown: Sequence[Shown]
-    ) -> Iterator[Callable[[GuardWriter], list[str]]]:
-        """Prepare to tell the memory what checks showed, within a decision's transaction."""
-        # The policy trusts its verifiers, though no more than it must, so that whoever else is
-        # trusted can tell the memory what is newer.
-        checks = [Checked(o.item_id, o.holds, o.value, o.by, TRUSTED_FROM) for o in shown]
-        with self._memory.telling(checks, namespace=namespace) as tell:
-            yield lambda tx: tell(tx.memory)
-
-    def used(self, namespace: tuple[str, ...], item_ids: Sequence[str]) -> None:
-        """Note that an action rested on items."""
-        self._memory.reinforce(item_ids, contributed=True, namespace=namespace)
-
-    def seen(self, namespace: tuple[str, ...], session: str) -> list[Seen]:
-        """Return the claims a session has read that still hold, the last one first.
-
-        What was read outside of any session belongs to each.  What an untrusted
-        source says is left out.
-        """
-        found = []
-        for item_id in self.reads.of(namespace, session):
-            try:
-                item = self._memory.get(item_id, namespace=namespace)
-            except ItemNotFound:
-                # Forgotten since.
-                continue
-            is_live = item.status is Status.LIVE and item.source_trust >= TRUSTED_FROM
-            if item.claim is not None and is_live:
-                claim = item.claim
-                found.append(Seen(item.id, claim.subject, claim.attribute, claim.value))
-        return found
-
-
-def _remembered(row: Row | None) -> Remembered | None:
-    if row is None or row.claim is None:
-        return None
-    return Remembered(
-        item_id=row.id,
-        value=row.claim.value,
-        since_s=row.valid_from_s if row.last_verified_s is None else row.last_verified_s,
-        trust=row.source_trust,
-        is_contradicted=row.contradicted,
-        is_trusted=row.source_trust >= TRUSTED_FROM,
-    )
 
 
 class Guard(GuardService, Closing):
@@ -461,8 +357,7 @@ class Guard(GuardService, Closing):
             self.redeem(decision.permit.token, action)
         except PermitRefused as refused:
             # Another call of the same action was granted meanwhile, or this one took too long.
-            code = "not_redeemed" if refused.code == PERMIT_REFUSED else refused.code
-            raise _abstained(decision, code, str(refused)) from refused
+            raise _abstained(decision, refused.code, str(refused)) from refused
         except AmvError as error:
             raise _abstained(decision, "gate_error", _not_made(error)) from error
         try:
@@ -533,11 +428,6 @@ def _changed(name: str) -> PermitRefused:
     return PermitRefused(
         f"the arguments of {name} were changed while it was decided about; nothing was done"
     )
-
-
-def _trim(known: OrderedDict[Any, Any], most: int) -> None:
-    while len(known) > most:
-        known.popitem(last=False)
 
 
 def _guard_store(memory: MemoryService) -> GuardStore:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import amv
-from amv.gate import SEEN_MAX, SESSIONS_MAX, RecentReads
+from amv.claims import SEEN_MAX, SESSIONS_MAX, RecentReads
 from amv.guard.policy import parse
 from amv.guard.suggest import SUGGESTED_MAX, Seen, suggested
 from tests.guard.gates import CANCEL, LOSS, OWNER, opened, policy_of, remember

@@ -25,8 +25,10 @@ from amv.errors import (
     InvalidInput,
     InvalidNamespace,
     ItemNotFound,
+    MemoryChanged,
     OutcomeUnknown,
     PermitRefused,
+    PolicyChanged,
     StoreClosed,
     StoreUnavailable,
 )
@@ -47,9 +49,11 @@ _BY_CODE: Mapping[str, type[AmvError]] = {
     "embedder_changed": EmbedderChanged,
     "embedder_failed": EmbedderError,
     "outcome_unknown": OutcomeUnknown,
+    "permit_refused": PermitRefused,
+    "policy_changed": PolicyChanged,
+    "memory_changed": MemoryChanged,
     "no_such_route": AmvError,
 }
-_OF_PERMITS = ("permit_refused", "policy_changed", "memory_changed")
 _BY_STATUS: Mapping[int, type[AmvError]] = {
     400: InvalidInput,
     404: ItemNotFound,
@@ -179,8 +183,6 @@ def _error_of(reply: httpx.Response, *, is_read: bool) -> AmvError:
     if reply.status_code == 504 and is_read:
         return StoreUnavailable(problem.message)
     by_status = _BY_STATUS.get(reply.status_code, AmvError)
-    if problem.code in _OF_PERMITS:
-        return PermitRefused(problem.message, code=problem.code)
     return _BY_CODE.get(problem.code, by_status)(problem.message)
 
 

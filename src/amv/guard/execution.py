@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from amv.checks import check_flag, shown
-from amv.errors import InvalidInput, PermitRefused
+from amv.errors import InvalidInput, MemoryChanged, PolicyChanged
 from amv.guard import ledger, standing
 from amv.guard.actions import Action, check_action, check_named
 from amv.guard.policy import Policy
@@ -51,13 +51,12 @@ class Executions:
     def _check_stands(self, tx: GuardWriter, state: Deciding) -> None:
         """Raise PermitRefused if what a decision rests on is no longer so."""
         if state.opened.policy != self._policy.digest():
-            raise PermitRefused(
-                "the permit was given under another policy; decide about the action again",
-                code="policy_changed",
+            raise PolicyChanged(
+                "the permit was given under another policy; decide about the action again"
             )
         changed = changed_claim(self._claims, tx, state)
         if changed:
-            raise PermitRefused(changed, code="memory_changed")
+            raise MemoryChanged(changed)
 
     def dispatched(self, decision_id: str) -> None:
         """Note, before the call is made, that it is made now; raises what `settle` raises."""

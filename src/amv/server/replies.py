@@ -13,8 +13,10 @@ from amv.errors import (
     InvalidInput,
     InvalidNamespace,
     ItemNotFound,
+    MemoryChanged,
     OutcomeUnknown,
     PermitRefused,
+    PolicyChanged,
     StoreClosed,
     StoreUnavailable,
 )
@@ -59,6 +61,8 @@ _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
     (DimensionMismatch, 400, "dimension_mismatch"),
     (InvalidInput, 400, "invalid_input"),
     (ItemNotFound, 404, "not_found"),
+    (PolicyChanged, 409, "policy_changed"),
+    (MemoryChanged, 409, "memory_changed"),
     (PermitRefused, 409, "permit_refused"),
     (Conflict, 409, "conflict"),
     (TooManyRequests, 429, "too_many_requests"),
@@ -90,8 +94,6 @@ def error_reply(error: Exception) -> Reply:
     """Return what is said of an error; of one that nobody outside can mend, no more than that."""
     for kind, status, code in _ERRORS:
         if isinstance(error, kind):
-            if isinstance(error, PermitRefused):
-                code = error.code
             return told(status, code, "; ".join([str(error), *getattr(error, "__notes__", ())]))
     return told(500, "internal", "the server failed; its log says more under this request's id")
 
