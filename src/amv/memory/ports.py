@@ -205,6 +205,9 @@ class Reader(Protocol):
     def claim_rows(self, ns_id: int, subject: str, attribute: str) -> list[Row]:
         """Return live rows that claim this, in order of key; reads no others."""
 
+    def told(self, ns_id: int, digests: Sequence[int]) -> dict[int, list[int]]:
+        """Return keys, ascending, of live items by the digest of their content (see `repeats`)."""
+
     def linked_rows(self, ns_id: int, item_id: str) -> list[Row]:
         """Return rows that name *item_id* as what they supersede or are superseded by."""
 

@@ -94,6 +94,10 @@ class MemoryReader:
     def claim_rows(self, ns_id: int, subject: str, attribute: str) -> list[Row]:
         return self._rows("claim", ns_id, subject, attribute)
 
+    def told(self, ns_id: int, digests: Sequence[int]) -> dict[int, list[int]]:
+        keys = {number: self._indexed("told", ns_id, number) for number in digests}
+        return {number: found for number, found in keys.items() if found}
+
     def linked_rows(self, ns_id: int, item_id: str) -> list[Row]:
         return self._rows("link", ns_id, item_id)
 
