@@ -37,9 +37,9 @@ from bench.conversations import (
     conversations,
     neighbours,
 )
+from bench.report_recall import KS
 from bench.store_rows import Sink, now, read
 
-KS = (5, 10, 20)
 WIDTHS = (0, 1, 2, 3)
 """How many turns on each side are an item's context."""
 
@@ -153,20 +153,38 @@ def recall(found: Sequence[Embedded], embedder: str, sink: Sink) -> None:
 
 
 def fusion(found: Sequence[Embedded], embedder: str, sink: Sink) -> None:
-    """Measure shares of the words, and widths of context, for cross-validation to choose among."""
-    apart = {one.conversation.name: [one] for one in found}
-    todo = [(width, share) for width in WIDTHS for share in LEXICAL_WEIGHTS]
-    for width, share in track(todo, "cross-validation"):
-        weights = replace(FUSED, lexical=share, vector=round(1.0 - share, 3))
-        with remembered(apart, width, replace(SHIPPED, weights=weights), embedder) as memory:
-            sink.add(
-                "fusion",
-                width=width,
-                lexical=share,
-                ranks={
-                    name: ranks(memory, name, group[0], "fused") for name, group in apart.items()
-                },
-            )
+    """Measure shares of the words, and widths of context, for cross-validation to choose among.
+
+    Each question is asked once; its first `k_max` hits are put in order anew for each share.
+    """
+    apart = {one.conversation.name: one for one in found}
+    for width in track(WIDTHS, "cross-validation"):
+        groups = {name: [one] for name, one in apart.items()}
+        by_share: dict[float, dict[str, list[list[int]]]] = {w: {} for w in LEXICAL_WEIGHTS}
+        with remembered(groups, width, SHIPPED, embedder) as memory:
+            for name, one in apart.items():
+                asked = [_hits(memory, one, number) for number in range(len(one.questions))]
+                for share, ranks_of in by_share.items():
+                    ranks_of[name] = [
+                        _reordered(hits, share, [f"{name}/{i}" for i in question.evidence])
+                        for hits, question in zip(asked, one.conversation.questions, strict=True)
+                    ]
+        for share, ranks_of in by_share.items():
+            sink.add("fusion", width=width, lexical=share, ranks=ranks_of)
+
+
+def _hits(memory: amv.Memory, one: Embedded, number: int) -> Sequence[amv.Hit]:
+    question, vector = one.conversation.questions[number], one.questions[number]
+    name = one.conversation.name
+    return memory.search(question.text, vector=vector, namespace=[name], k=SHIPPED.k_max).hits
+
+
+def _reordered(hits: Sequence[amv.Hit], share: float, wanted: Sequence[str]) -> list[int]:
+    """Return at which ranks items are if words have another share; 0 beyond those counted."""
+    scores = [share * hit.lexical + (1.0 - share) * hit.similarity for hit in hits]
+    order = sorted(range(len(hits)), key=lambda n: -scores[n])[: max(KS)]
+    place = {hits[n].item.id: rank for rank, n in enumerate(order, 1)}
+    return [place.get(item_id, 0) for item_id in wanted]
 
 
 def run_recall(path: Path, embedder: str, sink: Sink) -> None:

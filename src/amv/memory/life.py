@@ -106,7 +106,6 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
     live: list[Row] = []
     digests = [repeats.digest(item.content) for item in items]
     told = set(edit.tx.told(edit.row.ns_id, digests))
-    are_sought = not edit.settings.keep_repeats
     probation_from = len(items) - edit.settings.probation_max
     released = edit.released_state(_first_state(edit, edit.now_s, pinned=False))
 
@@ -122,7 +121,7 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
         claimed.clear()
 
     for place, (item, digest) in enumerate(zip(items, digests, strict=True)):
-        may_repeat = are_sought and digest in told and not item.id_is_given
+        may_repeat = digest in told and not (item.id_is_given or edit.settings.keep_repeats)
         if item.id in ids or may_repeat or (item.claim and item.claim.key in claimed):
             write_waiting()
         present = edit.tx.rows_with_id(item.id, edit.row.ns_id) if item.id_is_given else []

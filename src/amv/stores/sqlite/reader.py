@@ -229,6 +229,8 @@ class SqliteReader:
         return self._rows(_CLAIMS, ns_id, subject, attribute)
 
     def told(self, ns_id: int, digests: Sequence[int]) -> dict[int, list[int]]:
+        if not digests:
+            return {}
         array = ascending(np.array(digests, dtype=np.int64))
         keys: dict[int, list[int]] = {}
         for found, key in self._execute(_TOLD, (ns_id, apsw.carray(array))):
