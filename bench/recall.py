@@ -14,7 +14,7 @@ what is told again is in `bench.updates`.
 
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,10 +26,11 @@ from rich.progress import track
 
 import amv
 from amv import embedders
-from amv.memory.ports import Floats
+from amv.embedders.minilm import MiniLM
+from amv.memory.ports import Embedder, Floats
 from amv.memory.ranking import RankWeights
 from amv.memory.settings import Budget, CellSettings, MemorySettings
-from bench import embedding, machine, report_recall, updates
+from bench import distilled, embedding, machine, report_recall, updates
 from bench.conversations import (
     LOCOMO_WANTED,
     STATEBENCH_WANTED,
@@ -39,6 +40,9 @@ from bench.conversations import (
 )
 from bench.report_recall import KS
 from bench.store_rows import Sink, now, read
+
+QUERIES = 200
+"""How many questions are timed."""
 
 WIDTHS = (0, 1, 2, 3)
 """How many turns on each side are an item's context."""
@@ -67,14 +71,15 @@ class Embedded(NamedTuple):
     questions: Floats
 
 
-def embedded(found: Sequence[Conversation], embedder: str) -> list[Embedded]:
-    """Embed conversations; vectors are kept in the cache."""
-    model = embedders.load(embedder)
+def embedded(
+    found: Sequence[Conversation], embed: Callable[[Sequence[str]], Floats]
+) -> list[Embedded]:
+    """Embed conversations."""
     return [
         Embedded(
             one,
-            embedding.embed([turn.text for turn in one.turns], model),
-            embedding.embed([question.text for question in one.questions], model),
+            embed([turn.text for turn in one.turns]),
+            embed([question.text for question in one.questions]),
         )
         for one in found
     ]
@@ -82,7 +87,10 @@ def embedded(found: Sequence[Conversation], embedder: str) -> list[Embedded]:
 
 @contextmanager
 def remembered(
-    groups: Mapping[str, Sequence[Embedded]], width: int, settings: MemorySettings, embedder: str
+    groups: Mapping[str, Sequence[Embedded]],
+    width: int,
+    settings: MemorySettings,
+    embedder: str | Embedder,
 ) -> Iterator[amv.Memory]:
     """Give a memory of conversations; those of a group share a namespace."""
     with (
@@ -190,7 +198,8 @@ def _reordered(hits: Sequence[amv.Hit], share: float, wanted: Sequence[str]) -> 
 def run_recall(path: Path, embedder: str, sink: Sink) -> None:
     """Take every measure on conversations."""
     told = conversations(path)
-    found = embedded(told, embedder)
+    model = embedders.load(embedder)
+    found = embedded(told, lambda texts: embedding.embed(texts, model))
     updates.talk(told, embedder, sink)
     sink.add(
         "questions",
@@ -201,6 +210,26 @@ def run_recall(path: Path, embedder: str, sink: Sink) -> None:
     )
     recall(found, embedder, sink)
     fusion(found, embedder, sink)
+
+
+def run_study(path: Path, sink: Sink) -> None:
+    """Measure what embedding costs, and what static models distilled from the default keep."""
+    told, model = conversations(path), MiniLM()
+    questions = [question.text for one in told for question in one.questions]
+    distilled.cost(model, questions[:QUERIES], sink)
+    tokens = distilled.token_vectors(model)
+    for dimension in distilled.DIMENSIONS:
+        for weighting in distilled.WEIGHTINGS:
+            static = distilled.Distilled(tokens, dimension, weighting)
+            distilled.cost(static, questions[:QUERIES], sink)
+            apart = {one.conversation.name: [one] for one in embedded(told, static.embed)}
+            with remembered(apart, 2, SHIPPED, static) as memory:
+                sink.add(
+                    "distilled",
+                    dimension=dimension,
+                    weighting=weighting,
+                    ranks={n: ranks(memory, n, group[0], "fused") for n, group in apart.items()},
+                )
 
 
 def main(
@@ -214,6 +243,9 @@ def main(
         ),
     ] = None,
     embedder: Annotated[str, typer.Option(metavar="NAME", help="What embeds.")] = "minilm",
+    study: Annotated[
+        bool, typer.Option("--study", help="Also measure static models made of the default one.")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where the raw rows are appended.")
     ] = None,
@@ -232,6 +264,8 @@ def main(
         updates.run_updates(timelines, embedder, sink)
     if locomo is not None:
         run_recall(locomo, embedder, sink)
+        if study:
+            run_study(locomo, sink)
     console = Console(width=None if sys.stdout.isatty() else 120)
     report_recall.show(read(path), console)
     console.print(f"raw rows: {path}")

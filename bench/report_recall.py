@@ -98,6 +98,28 @@ def fusion_table(rows: Sequence[Row]) -> list[list[str]]:
     return found
 
 
+def distilled_table(rows: Sequence[Row]) -> list[list[str]]:
+    """Return what static models keep of the fused recall, and what a query costs."""
+    found = [["embedder", "R@10, fused, ±2", "of the default's", "CPU a query, median"]]
+    cost = {
+        r["embedder"]: float(np.median(r["cpu_us"])) for r in rows if r["measure"] == "embedding"
+    }
+    whole = next(
+        (recall_at(r["ranks"], 10) for r in _shipped(rows, "own") if r["width"] == 2), None
+    )
+    if not cost or whole is None:
+        return found
+    (default, *_) = cost
+    found.append([default, f"{whole:.3f}", "1", f"{cost[default] / 1e3:.2f} ms"])
+    for row in rows:
+        if row["measure"] == "distilled":
+            name = f"{row['dimension']}-{row['weighting']}"
+            own = recall_at(row["ranks"], 10)
+            took = f"{cost[f'bench-distilled-{name}'] / 1e3:.3f} ms"
+            found.append([f"static, {name}", f"{own:.3f}", f"{own / whole:.3f}", took])
+    return found
+
+
 def _shipped(rows: Sequence[Row], place: str) -> list[Row]:
     return [
         row
@@ -200,7 +222,7 @@ def lines_table(rows: Sequence[Row]) -> list[list[str]]:
     return found
 
 
-TABLES = (lines_table, recall_table, category_table, fusion_table)
+TABLES = (lines_table, recall_table, category_table, fusion_table, distilled_table)
 
 
 def markdown(rows: Sequence[Row]) -> str:

@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from bench import recall, report_recall
+from bench import distilled, recall, report_recall, updates
 from bench.conversations import conversations, neighbours, timelines
 from bench.store_rows import Row, Sink, read
 
@@ -80,7 +81,7 @@ def rows(given: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bench.embedding.CACHE", out.parent)
         sink = Sink(path=out, about={"run": "r"})
-        recall.updates.run_updates([statebench], "hashing:64", sink)
+        updates.run_updates([statebench], "hashing:64", sink)
         recall.run_recall(locomo, "hashing:64", sink)
     return read(out)
 
@@ -200,3 +201,37 @@ def run(*arguments: str) -> Result:
     app = typer.Typer()
     app.command()(recall.main)
     return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
+
+
+def test_a_distilled_model_sums_its_tokens(tmp_path: Path) -> None:
+    """By a table turned onto its axes; a text without words still has a direction."""
+    rng = np.random.default_rng(1)
+    tokens = rng.standard_normal((30_522, 16)).astype(np.float32)
+    models = [distilled.Distilled(tokens, 8, weighting) for weighting in distilled.WEIGHTINGS]
+    texts = ["boats and maps", "boats", "maps", ""]
+
+    for model in models:
+        vectors = model.embed(texts)
+        assert vectors.shape == (4, 8)
+        assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(4))
+        assert float(vectors[0] @ vectors[1]) > float(vectors[1] @ vectors[2])
+        assert (model.embed(texts[:1])[0] == vectors[0]).all()
+        assert model.passages("boats") == [(0, 5)]
+    assert len({model.id for model in models}) == 3
+
+
+def test_what_static_models_keep_is_reported_beside_what_they_cost() -> None:
+    """As a share of what the default model finds in the same run."""
+    way = {"place": "own", "search": "bounded", "kind": "fused", "width": 2}
+    rows: list[Row] = [
+        {"measure": "recall", "ranks": {"a": [[1], [2]]}, **way},
+        {"measure": "embedding", "embedder": "big", "cpu_us": [3000.0, 4000.0, 9000.0]},
+        {"measure": "embedding", "embedder": "bench-distilled-8-sif", "cpu_us": [25.0]},
+        {"measure": "distilled", "dimension": 8, "weighting": "sif", "ranks": {"a": [[1], [0]]}},
+    ]
+
+    assert report_recall.distilled_table(rows)[1:] == [
+        ["big", "1.000", "1", "4.00 ms"],
+        ["static, 8-sif", "0.500", "0.500", "0.025 ms"],
+    ]
+    assert len(report_recall.distilled_table(rows[:1])) == 1
