@@ -42,6 +42,7 @@ def test_two_texts_that_cannot_both_hold(one: str, other: str) -> None:
     ("one", "other"),
     [
         ("Ann lives in Oslo", "Bob lives in Rome"),
+        ("the boss lives near Oslo", "a clerk lives near Rome"),
         ("Ann lives in Oslo", "Ann lives in Oslo"),
         ("Ann lives in Oslo", "Ann lives in Oslo near the harbour"),
         ("Ann lives in Oslo", "Ann plays chess every evening after work"),
@@ -89,6 +90,14 @@ def test_both_texts_are_flagged_and_both_stay(world: World) -> None:
     assert [item.status for item in both] == [Status.LIVE] * 2
     assert set(world.found("server port")) == {old.id, new.id}
     assert world.store.check() == []
+
+
+def test_a_question_contradicts_nothing(world: World) -> None:
+    """However much it resembles a statement that is there."""
+    stated = world.add(PORTS[0])
+
+    assert not world.add(f"{PORTS[1]}?").contradicted
+    assert not world.memory.get(stated.id).contradicted
 
 
 def test_texts_of_one_batch_are_compared(world: World) -> None:
