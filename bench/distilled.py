@@ -97,4 +97,4 @@ def cost(model: Embedder, queries: Sequence[str], sink: Sink) -> None:
         began_s = time.process_time()
         model.embed([query])
         took_us.append(round(1e6 * (time.process_time() - began_s), 1))
-    sink.add("embedding", embedder=model.id, cpu_us=took_us)
+    sink.add("embedding", model=model.id, cpu_us=took_us)

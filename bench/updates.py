@@ -122,12 +122,11 @@ def talk(found: Sequence[Conversation], embedder: str, sink: Sink) -> None:
     for one in found:
         with empty(embedder) as memory:
             vectors = embedding.embed([turn.text for turn in one.turns], model)
-            items = memory.add_many(
-                [
-                    {"content": turn.text, "namespace": [one.name], "vector": vector}
-                    for turn, vector in zip(one.turns, vectors, strict=True)
-                ]
-            )
+            # One by one: what comes in one large batch is not compared.
+            items = [
+                memory.add(turn.text, namespace=[one.name], vector=vector)
+                for turn, vector in zip(one.turns, vectors, strict=True)
+            ]
             flagged[one.name] = [int(memory.get(item.id).contradicted) for item in items]
     sink.add("talk", flagged=flagged)
 

@@ -225,13 +225,13 @@ def test_what_static_models_keep_is_reported_beside_what_they_cost() -> None:
     way = {"place": "own", "search": "bounded", "kind": "fused", "width": 2}
     rows: list[Row] = [
         {"measure": "recall", "ranks": {"a": [[1], [2]]}, **way},
-        {"measure": "embedding", "embedder": "big", "cpu_us": [3000.0, 4000.0, 9000.0]},
-        {"measure": "embedding", "embedder": "bench-distilled-8-sif", "cpu_us": [25.0]},
+        {"measure": "embedding", "model": "big", "cpu_us": [3000.0, 4000.0, 9000.0]},
+        {"measure": "embedding", "model": "bench-distilled-8-sif", "cpu_us": [25.0]},
         {"measure": "distilled", "dimension": 8, "weighting": "sif", "ranks": {"a": [[1], [0]]}},
     ]
 
     assert report_recall.distilled_table(rows)[1:] == [
-        ["big", "1.000", "1", "4.00 ms"],
-        ["static, 8-sif", "0.500", "0.500", "0.025 ms"],
+        ["default", "1.000", "1", "4.000 ms"],
+        ["static, 8 dimensions, sif", "0.500", "0.500", "0.025 ms"],
     ]
     assert len(report_recall.distilled_table(rows[:1])) == 1

@@ -42,6 +42,8 @@ def test_two_texts_that_cannot_both_hold(one: str, other: str) -> None:
     ("one", "other"),
     [
         ("Ann lives in Oslo", "Bob lives in Rome"),
+        ("order 17 was shipped", "order 18 was shipped"),
+        ("Order 17 was shipped to Oslo", "Order 18 was shipped to Rome"),
         ("the boss lives near Oslo", "a clerk lives near Rome"),
         ("Ann lives in Oslo", "Ann lives in Oslo"),
         ("Ann lives in Oslo", "Ann lives in Oslo near the harbour"),
@@ -152,6 +154,16 @@ def test_texts_that_are_nothing_like_each_other_contradict_nothing(world: World)
     world.add(PORTS[0], vector=axis[0])
 
     assert not world.add(PORTS[1], vector=axis[1]).contradicted
+
+
+def test_a_large_batch_is_not_compared(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To compare costs ten times what adding does, and nobody asked about an import."""
+    monkeypatch.setattr("amv.memory.contradiction.BATCH_MAX", 2)
+    more = (*PORTS, "the weather is fine")
+    items = world.memory.add_many([{"content": text, "namespace": ALICE} for text in more])
+
+    assert not any(item.contradicted for item in items)
+    assert world.add("The server listens on port 8082").contradicted
 
 
 def test_it_can_be_switched_off(store: Store) -> None:

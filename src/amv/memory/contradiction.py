@@ -19,7 +19,8 @@ and which makes the gate doubt.  Two texts are taken to contradict each other if
   like.  "20 % off for Ann" and "20 % off for Bo" go together.
 
 Names are words with a capital letter, or letters and digits.  Numbers, months and days
-of the week are values, never a subject.  All this is English, as stop words and stems
+of the week are values, but for a number right behind what a text begins with: "order 17"
+and "order 18" are two subjects.  All this is English, as stop words and stems
 are; of other languages it finds what differs in names and numbers.
 """
 
@@ -40,6 +41,9 @@ CHARS_MAX = 200
 SIMILARITY_LEAST = 0.4
 SHARED_LEAST = 0.4
 """Which share of the words of both must be common (twice those shared, by those there are)."""
+
+BATCH_MAX = 256
+"""A batch of more is not compared: it is history that is brought along, and no news."""
 
 POSTINGS_MAX = 512
 CANDIDATES_MAX = 16
@@ -67,11 +71,13 @@ _OWNERS_FOLLOW = frozenset(("by", "for", "from", "of", "with"))
 class Statement(NamedTuple):
     """What a text says, as stems: its words, what it begins with, its names in order.
 
-    *owners* are names behind "for", "of" and the like.
+    *number* is one right behind what it begins with, as in "order 17"; *owners* are
+    names behind "for", "of" and the like.
     """
 
     words: tuple[str, ...]
     subject: str
+    number: str
     names: tuple[str, ...]
     owners: frozenset[str]
     denies: bool
@@ -82,7 +88,7 @@ def statement(text: str) -> Statement | None:
     if len(text) > CHARS_MAX or _TALK.search(text):
         return None
     words, names, owners = [], [], set()
-    subject, before, denies = "", "", False
+    subject, number, before, denies = "", "", "", False
     for match in _WORD.finditer(text):
         raw = match[0].replace("\u2019", "'")
         word, previous = raw.casefold(), before
@@ -95,7 +101,10 @@ def statement(text: str) -> Statement | None:
             continue
         stem = terms[0]
         words.append(stem)
-        if raw[0].isdigit() or (raw[0].isupper() and word in _CALENDAR):
+        if raw[0].isdigit():
+            number = stem if words[:-1] == [subject] else number
+            continue
+        if raw[0].isupper() and word in _CALENDAR:
             continue
         subject = subject or stem
         if raw[0].isupper() or any(map(str.isdigit, raw)):
@@ -104,7 +113,7 @@ def statement(text: str) -> Statement | None:
                 owners.add(stem)
     if not subject or len(words) > WORDS_MAX:
         return None
-    return Statement(tuple(words), subject, tuple(names), frozenset(owners), denies)
+    return Statement(tuple(words), subject, number, tuple(names), frozenset(owners), denies)
 
 
 def may_contradict(one: Statement, other: Statement) -> bool:
@@ -112,6 +121,8 @@ def may_contradict(one: Statement, other: Statement) -> bool:
     ours, theirs = Counter(one.words), Counter(other.words)
     shared = (ours & theirs).total()
     if 2 * shared < SHARED_LEAST * (ours.total() + theirs.total()):
+        return False
+    if one.number and other.number and one.number != other.number:
         return False
     only_ours, only_theirs = set(ours - theirs), set(theirs - ours)
     if one.denies == other.denies and not (only_ours and only_theirs):

@@ -192,7 +192,8 @@ def _told_again(edit: Edit, row: Row) -> Row:
 def _flag_contradictions(edit: Edit, rows: Sequence[Row]) -> None:
     """Flag new rows, and those there already, that may contradict each other by their texts."""
     keys: set[int] = set()
-    for row in rows if edit.settings.flag_contradictions else ():
+    are_compared = edit.settings.flag_contradictions and len(rows) <= contradiction.BATCH_MAX
+    for row in rows if are_compared else ():
         found = contradiction.contradicted_by(edit.tx, row, edit.now_s)
         keys.update(one.key for one in found)
         keys.update([row.key] if found else ())
