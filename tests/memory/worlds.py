@@ -24,13 +24,17 @@ MONTH_S = 30 * DAY_S
 YEAR_S = 365 * DAY_S
 
 SMALL = MemorySettings(
+    keep_repeats=True,
     hot_max=8,
     probation_max=2,
     cells=CellSettings(
         from_vectors=40, drain_at=8, target=4, split_above=8, probes_warm=4, probes_cold=8
     ),
 )
-"""Caps so small that a few dozen items fill every tier and split cells."""
+"""Caps so small that a few dozen items fill every tier and split cells.
+
+What is added again becomes an item again: equal ones are the simplest to add many of.
+"""
 
 DIMENSION = 64
 

@@ -62,7 +62,9 @@ def successor(
         "source_trust": max(row.source_trust, trust),
         "metadata": dict(row.metadata),
     }
-    return intake.embed([intake.check(fields, now_s)], now_s)[0]
+    new = intake.embed([intake.check(fields, now_s)], now_s)[0]
+    # What it replaces will name it, so that it must become an item of its own.
+    return replace(new, id_is_given=True)
 
 
 def successors(

@@ -137,6 +137,12 @@ class Row:
         """Return whether expires_at has come; no path shows the item any more."""
         return self.expires_s is not None and self.expires_s <= now_s
 
+    def overlaps(self, other: "Row") -> bool:
+        """Return whether there is a moment at which both are valid."""
+        return (self.valid_until_s is None or self.valid_until_s > other.valid_from_s) and (
+            other.valid_until_s is None or other.valid_until_s > self.valid_from_s
+        )
+
     def is_visible(self, at_s: float, now_s: float) -> bool:
         """Return whether a search as of *at_s*, run at *now_s*, may show this item.
 

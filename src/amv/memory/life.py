@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from amv.errors import Conflict, InvalidInput
-from amv.memory import lexical
+from amv.memory import contradiction, lexical, repeats
 from amv.memory.edit import Edit, indexed_text
 from amv.memory.item import Claim, Protection, Row, State, Status
 from amv.memory.ports import PASSAGES_MAX, Event, HistoryRow, Reader, Vectors
 from amv.memory.tiers import Tier
 from amv.memory.value import EventKind, ValueModel, apply_event, exposed, value_key
+
+REPEATS_MAX = 8
+"""How many items of one content are looked at for one that a new item repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +92,10 @@ def _first_state(edit: Edit, begins_s: float, *, pinned: bool) -> State:
 def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
     """Add items in order; an id that is there already with the same content is left alone.
 
+    One without an id of the caller's is not added where it repeats a live one (see
+    `repeats`), whose row is then returned.  Texts that may contradict each other are
+    flagged (see `contradiction`).
+
     Raises Conflict if an id is there with other content, InvalidInput if more
     items would be pinned than half of hot_max.
     """
@@ -96,6 +103,9 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
     waiting: list[tuple[int, Row, NewItem]] = []
     claimed: set[tuple[str, str]] = set()
     ids: set[str] = set()
+    live: list[Row] = []
+    digests = [repeats.digest(item.content) for item in items]
+    told = set(edit.tx.told(edit.row.ns_id, digests))
     probation_from = len(items) - edit.settings.probation_max
     released = edit.released_state(_first_state(edit, edit.now_s, pinned=False))
 
@@ -106,11 +116,13 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
             [item.terms for *_, item in waiting],
         )
         done.update((place, row) for (place, *_), row in zip(waiting, rows, strict=True))
+        live.extend(rows)
         waiting.clear()
         claimed.clear()
 
-    for place, item in enumerate(items):
-        if item.id in ids or (item.claim is not None and item.claim.key in claimed):
+    for place, (item, digest) in enumerate(zip(items, digests, strict=True)):
+        may_repeat = digest in told and not (item.id_is_given or edit.settings.keep_repeats)
+        if item.id in ids or may_repeat or (item.claim and item.claim.key in claimed):
             write_waiting()
         present = edit.tx.rows_with_id(item.id, edit.row.ns_id) if item.id_is_given else []
         if present and present[0].is_expired(edit.now_s):
@@ -119,13 +131,18 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
         elif present:
             done[place] = _same_or_conflict(present[0], item)
             continue
-        if item.pinned:
-            check_pinned_room(edit, 1 + sum(r.pinned for _, r, _ in waiting))
         # Where too many come after it, it is not among the newest that are in probation.
         is_released = place < probation_from and not item.pinned and item.begins_s <= edit.now_s
         state = released if is_released else _first_state(edit, item.begins_s, pinned=item.pinned)
         row = new_row(edit, item, state)
+        repeated = _repeated(edit, row, item.vectors, digest) if may_repeat else None
+        if repeated is not None:
+            done[place] = _told_again(edit, repeated)
+            continue
+        if item.pinned:
+            check_pinned_room(edit, 1 + sum(r.pinned for _, r, _ in waiting))
         ids.add(item.id)
+        told.add(digest)
         if item.claim is None:
             waiting.append((place, row, item))
             continue
@@ -136,11 +153,52 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
         else:
             done[place] = insert_aside(edit, row, item.vectors)
     write_waiting()
+    _flag_contradictions(edit, live)
     edit.settle_probation()
     # Those after it may have moved or superseded one.
     changed = set(edit.change.items)
     now = edit.tx.rows([row.key for row in done.values() if row.key in changed])
     return [now.get(done[place].key, done[place]) for place in range(len(items))]
+
+
+def _repeated(edit: Edit, new: Row, vectors: Vectors, digest: int) -> Row | None:
+    """Return the live row that *new* repeats, looking at the newest few of that content."""
+    keys = edit.tx.told(edit.row.ns_id, [digest]).get(digest, [])[-REPEATS_MAX:]
+    for key, row in edit.tx.rows(keys).items():
+        if repeats.tells_nothing_new(row, new, edit.now_s):
+            held = edit.tx.vectors(edit.tx.vector_ids([key])).matrix
+            if repeats.are_copies(held, vectors.matrix):
+                return row
+    return None
+
+
+def _told_again(edit: Edit, row: Row) -> Row:
+    """Note that an item was told again: a cold one is worth again what a new one is.
+
+    No other gains value, so that repeating it lifts it over nothing.  What claims say
+    was true until now, which is what the gate goes by.
+    """
+    if row.claim is not None:
+        row = replace(row, last_verified_s=edit.now_s)
+        _put(edit, row)
+    was = row.state
+    if was.tier is Tier.COLD:
+        key = value_key(edit.model.initial, edit.now_s, edit.model)
+        row = replace(row, state=edit.released_state(replace(was, value_key=key)))
+        edit.move(row.key, row.state, was=was)
+    return row
+
+
+def _flag_contradictions(edit: Edit, rows: Sequence[Row]) -> None:
+    """Flag new rows, and those there already, that may contradict each other by their texts."""
+    keys: set[int] = set()
+    are_compared = edit.settings.flag_contradictions and len(rows) <= contradiction.BATCH_MAX
+    for row in rows if are_compared else ():
+        found = contradiction.contradicted_by(edit.tx, row, edit.now_s)
+        keys.update(one.key for one in found)
+        keys.update([row.key] if found else ())
+    for row in edit.tx.rows(sorted(keys)).values():
+        _flag(edit, row)
 
 
 def _same_or_conflict(row: Row, item: NewItem) -> Row:
@@ -192,7 +250,7 @@ def settle_claim(edit: Edit, row: Row, *, is_of_now: bool) -> Row:
     if is_of_now:
         row = _not_before(row, rivals)
     for rival in sorted(rivals, key=lambda rival: (rival.valid_from_s, rival.key)):
-        if not _overlap(row, rival):
+        if not row.overlaps(rival):
             continue
         older, newer = (row, rival) if row.valid_from_s < rival.valid_from_s else (rival, row)
         if newer.source_trust < older.source_trust:
@@ -225,13 +283,6 @@ def _not_before(row: Row, rivals: Sequence[Row]) -> Row:
 
 def _is_in_force(row: Row, now_s: float) -> bool:
     return not row.is_expired(now_s) and (row.valid_until_s is None or row.valid_until_s > now_s)
-
-
-def _overlap(one: Row, other: Row) -> bool:
-    """Return whether there is a moment at which both are valid."""
-    return (one.valid_until_s is None or one.valid_until_s > other.valid_from_s) and (
-        other.valid_until_s is None or other.valid_until_s > one.valid_from_s
-    )
 
 
 def _ended(row: Row, successor: Row) -> Row:
@@ -326,7 +377,10 @@ def change(edit: Edit, row: Row, changed: Row, vectors: Vectors | None) -> Row:
         edit.change.hot_in.append(row.key)
     edit.add_to_totals(hot=int(hot), pinned=int(changed.pinned))
     edit.wake_for(changed)
-    return changed
+    if changed.content == row.content:
+        return changed
+    _flag_contradictions(edit, [changed])
+    return edit.tx.rows([row.key])[row.key]
 
 
 def set_pinned(edit: Edit, row: Row, *, pinned: bool) -> Row:

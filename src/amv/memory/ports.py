@@ -208,6 +208,9 @@ class Reader(Protocol):
     def claims_in(self, name: Namespace, subject: str, attribute: str) -> list[Row]:
         """Return the same of a namespace by its name, in one look-up; none if there is none."""
 
+    def told(self, ns_id: int, digests: Sequence[int]) -> dict[int, list[int]]:
+        """Return keys, ascending, of live items by the digest of their content (see `repeats`)."""
+
     def linked_rows(self, ns_id: int, item_id: str) -> list[Row]:
         """Return rows that name *item_id* as what they supersede or are superseded by."""
 

@@ -65,7 +65,9 @@ class MemorySettings:
 
     *cold_below* is the similarity under which the best match so far counts as
     poor, so that a search goes on into cold cells by itself.  *cache_bytes*
-    bounds the vectors and cells kept in RAM over all namespaces.
+    bounds the vectors and cells kept in RAM over all namespaces.  *keep_repeats* makes
+    an item of all that is told, also where it tells nothing new (see `repeats`);
+    *flag_contradictions* compares new texts with those there (see `contradiction`).
     """
 
     value_model: ValueModel = field(default_factory=lambda: PRESETS["default"])
@@ -79,6 +81,8 @@ class MemorySettings:
     k_max: int = 256
     content_bytes_max: int = 1 << 20
     evict: bool = False
+    keep_repeats: bool = False
+    flag_contradictions: bool = True
     cache_bytes: int = 256 << 20
 
     def __post_init__(self) -> None:

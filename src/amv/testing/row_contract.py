@@ -9,6 +9,7 @@ from amv.errors import StoreError
 from amv.memory import filters
 from amv.memory.item import Claim, Protection, Row, State, Status
 from amv.memory.ports import Change, HistoryRow, Store, Writer
+from amv.memory.repeats import digest
 from amv.memory.tiers import Tier
 from amv.testing.samples import (
     HALF_LIFE_S,
@@ -249,6 +250,29 @@ class RowContract:
             assert reader.tier_range(ns_id, Protection.NONE, Tier.COLD) == [(-1.5, key)]
             assert reader.matching(ns_id, filters.parse({"k": "v"}), NOW_S, 9) == [key]
             assert reader.matching(ns_id, filters.parse({"big": 2**53}), NOW_S, 9) == []
+
+    def test_live_rows_are_found_by_the_digest_of_their_content(self, store: Store) -> None:
+        """By what it is now, within one namespace; those that are not live are not found."""
+        ns_id = new_namespace(store)
+        keys = insert(
+            store,
+            replace(plain(ns_id, "a"), content="port  8080"),
+            replace(plain(ns_id, "b"), content="port 8080"),
+            replace(plain(ns_id, "c"), content="port 8080", status=Status.SUPERSEDED),
+            replace(plain(ns_id, "d"), content="port 8081"),
+        )
+        other = store.write(lambda w: w.create_namespace(("another",), 1.0)).ns_id
+        insert(store, replace(plain(other, "e"), content="port 8080"))
+        one, two, three = (digest(f"port {number}") for number in (8080, 8081, 8082))
+
+        with store.read() as reader:
+            assert reader.told(ns_id, [three, two, one, one]) == {one: keys[:2], two: keys[3:]}
+            assert reader.told(ns_id, []) == {}
+            row = reader.rows(keys[:1])[keys[0]]
+        store.write(lambda w: w.update(replace(row, content="port 8082")))
+        store.write(lambda w: w.delete(keys[1:2]))
+        with store.read() as reader:
+            assert reader.told(ns_id, [one, three]) == {three: keys[:1]}
 
     def test_put_states_replaces_states_alone(self, store: Store) -> None:
         """It is the write of every sweep and fold, and touches nothing else."""

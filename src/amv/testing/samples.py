@@ -30,6 +30,7 @@ from amv.memory.ports import (
     Vectors,
     Writer,
 )
+from amv.memory.repeats import digest
 from amv.memory.tiers import Tier
 
 DIMENSION = 8
@@ -311,6 +312,7 @@ def _row_picture(reader: Reader, ns_id: int, keys: Sequence[int]) -> dict[str, o
             for after in (0, *keys)
         ],
         "claims": reader.claim_rows(ns_id, "user", "city"),
+        "told": reader.told(ns_id, [digest(row.content) for row in reader.rows(keys).values()]),
         "links": [reader.linked_rows(ns_id, item_id) for item_id in ITEM_IDS],
         "history": [reader.history(key) for key in keys],
         "matching": [

@@ -98,6 +98,10 @@ class MemoryReader:
         ns = self.namespace(name)
         return [] if ns is None else self.claim_rows(ns.ns_id, subject, attribute)
 
+    def told(self, ns_id: int, digests: Sequence[int]) -> dict[int, list[int]]:
+        keys = {number: self._indexed("told", ns_id, number) for number in digests}
+        return {number: found for number, found in keys.items() if found}
+
     def linked_rows(self, ns_id: int, item_id: str) -> list[Row]:
         return self._rows("link", ns_id, item_id)
 

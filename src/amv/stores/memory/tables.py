@@ -34,6 +34,7 @@ from amv.memory.ports import (
     Place,
     Vectors,
 )
+from amv.memory.repeats import digest
 from amv.memory.tiers import Tier
 
 Entry = tuple[str | int, ...]
@@ -99,6 +100,7 @@ def entries_of_row(row: Row | None) -> set[Entry]:
         entries.add(("expires", ns_id))
     if row.status is Status.LIVE:
         entries |= {("live", ns_id), ("tier", ns_id, row.state.protection, row.state.tier)}
+        entries.add(("told", ns_id, digest(row.content)))
     elif row.status is Status.SUPERSEDED:
         entries.add(("past", ns_id))
     return entries

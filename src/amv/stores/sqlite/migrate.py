@@ -16,6 +16,7 @@ from urllib.parse import quote
 import apsw
 
 from amv.errors import ConfigError, SchemaMismatch, StoreError
+from amv.memory.repeats import digest
 from amv.stores.sqlite.codec import narrowed
 from amv.stores.sqlite.connection import PAGE_BYTES, mapped
 
@@ -95,6 +96,8 @@ def add_functions(connection: apsw.Connection) -> None:
     """Add the functions that migrations call."""
     function: Any = narrowed
     connection.create_scalar_function("narrowed_postings", function, 1)
+    digested: Any = digest
+    connection.create_scalar_function("content_digest", digested, 1)
 
 
 def check_schema(connection: apsw.Connection, path: str) -> None:

@@ -74,6 +74,8 @@ _CLAIMS = f"{SELECT_ROWS} WHERE i.ns_id = ? AND {_SAYS}"
 _CLAIMS_IN = (
     f"{SELECT_ROWS} WHERE i.ns_id = (SELECT ns_id FROM namespace WHERE name = ?) AND {_SAYS}"
 )
+_TOLD = """SELECT digest, key FROM item
+    WHERE ns_id = ? AND status = 0 AND digest IN carray(?) ORDER BY key"""
 _LINKED = f"""{SELECT_ROWS} WHERE i.key IN (
         SELECT key FROM item WHERE ns_id = ?1 AND supersedes = ?2
         UNION SELECT key FROM item WHERE ns_id = ?1 AND superseded_by = ?2
@@ -229,6 +231,15 @@ class SqliteReader:
 
     def claims_in(self, name: Namespace, subject: str, attribute: str) -> list[Row]:
         return self._rows(_CLAIMS_IN, namespace_text(name), subject, attribute)
+
+    def told(self, ns_id: int, digests: Sequence[int]) -> dict[int, list[int]]:
+        if not digests:
+            return {}
+        array = ascending(np.array(digests, dtype=np.int64))
+        keys: dict[int, list[int]] = {}
+        for found, key in self._execute(_TOLD, (ns_id, apsw.carray(array))):
+            keys.setdefault(found, []).append(key)
+        return keys
 
     def linked_rows(self, ns_id: int, item_id: str) -> list[Row]:
         return self._rows(_LINKED, ns_id, item_id)

@@ -10,6 +10,7 @@ import msgspec.msgpack
 
 from amv.memory.item import Claim, JsonScalar, Namespace, Protection, Row, State, Status
 from amv.memory.ports import Change, HistoryRow, KeyRow, NamespaceRow, Place
+from amv.memory.repeats import digest
 from amv.memory.tiers import Tier
 from amv.stores.sqlite.damage import UNDECODABLE, damaged
 
@@ -54,6 +55,9 @@ ITEM_COLUMNS = (
     "context",
     "content",
 )
+
+#: What is written: what is read, and the number by which a content is looked up.
+STORED_COLUMNS = (*ITEM_COLUMNS, "digest")
 
 #: What `row_of` reads, to be followed by what narrows it down.
 SELECT_ROWS = f"""
@@ -102,7 +106,7 @@ def rows_of(found: Iterable[Params]) -> list[Row]:
 
 
 def item_params(key: int, row: Row) -> Params:
-    """Return the values of ITEM_COLUMNS."""
+    """Return the values of STORED_COLUMNS."""
     claim = row.claim
     return (
         key,
@@ -127,6 +131,7 @@ def item_params(key: int, row: Row) -> Params:
         msgspec.json.encode(row.metadata).decode() if row.metadata else None,
         row.context,
         row.content,
+        digest(row.content),
     )
 
 

@@ -40,9 +40,9 @@ from amv.stores.sqlite.lean import without_centroids
 from amv.stores.sqlite.postings import PostingWriter
 from amv.stores.sqlite.reader import EVENTS_MAX, PARTS_MAX, SqliteReader
 from amv.stores.sqlite.rows import (
-    ITEM_COLUMNS,
     LIVE,
     NAMESPACE_COLUMNS,
+    STORED_COLUMNS,
     change_data,
     decoded,
     history_params,
@@ -70,9 +70,9 @@ def _assignments(names: Sequence[str]) -> str:
     return ", ".join(f"{name} = ?" for name in names)
 
 
-_INSERT_ITEM = f"INSERT INTO item VALUES ({_marks(len(ITEM_COLUMNS))})"
+_INSERT_ITEM = f"INSERT INTO item VALUES ({_marks(len(STORED_COLUMNS))})"
 _INSERT_STATE = f"INSERT INTO item_state VALUES ({_marks(8)})"
-_UPDATE_ITEM = f"UPDATE item SET {_assignments(ITEM_COLUMNS[1:])} WHERE key = ?"
+_UPDATE_ITEM = f"UPDATE item SET {_assignments(STORED_COLUMNS[1:])} WHERE key = ?"
 _UPDATE_STATE = """UPDATE item_state SET ns_id = ?, live = ?, protection = ?, tier = ?,
     value_key = ?, exposed = ?, contributed = ? WHERE key = ?"""
 _PUT_STATE = """UPDATE item_state SET protection = ?, tier = ?, value_key = ?, exposed = ?,

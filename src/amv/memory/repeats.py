@@ -1,0 +1,69 @@
+"""Repeats: what is told again, and tells nothing new, becomes no second item.
+
+An agent writes down what it has just recalled, a client sends a message twice, a
+document is read again.  Kept each time, one sentence would fill the first ten hits
+of every search near it.  So an item that comes without an id of its own is looked
+for by its content first.
+
+It is a repeat of one that is live and in force if both say the same, letter for
+letter but for white space, with the same claim, source, trust, expiry and end of
+validity; metadata, context, pin and beginning must be the same as far as it has any.
+What differs in one digit, or comes from somebody else, or would be found by another
+filter, stays an item of its own, as does all that has an id of the caller's.
+
+Contents are looked up by a number of 32 bits.  Two that share it are compared.
+"""
+
+import unicodedata
+import zlib
+
+from amv.memory.item import Row
+from amv.memory.ports import Floats
+
+COPY = 0.98
+"""Two vectors that are as similar as this are taken for copies of each other."""
+
+
+def normal_form(content: str) -> str:
+    r"""Return *content* with white space evened out; what is equal in this form says the same.
+
+    >>> normal_form("  port\\n8080 ")
+    'port 8080'
+    """
+    return " ".join(unicodedata.normalize("NFC", content).split())
+
+
+def digest(content: str) -> int:
+    """Return the number under which a content is looked up, from 0 to 2^32 - 1.
+
+    >>> digest("port 8080") == digest(" port  8080"), digest("port 8080") == digest("port 8081")
+    (True, False)
+    """
+    return zlib.crc32(normal_form(content).encode())
+
+
+def tells_nothing_new(row: Row, new: Row, now_s: float) -> bool:
+    """Return whether *new*, not added yet, repeats *row*, a live one."""
+    same = (row.source, row.source_trust, row.valid_until_s, row.expires_s)
+    if same != (new.source, new.source_trust, new.valid_until_s, new.expires_s):
+        return False
+    if row.claim is None or new.claim is None:
+        are_one_claim = row.claim is new.claim
+    else:
+        are_one_claim = row.claim.says_the_same_as(new.claim)
+    return (
+        are_one_claim
+        and normal_form(row.content) == normal_form(new.content)
+        and row.is_visible(now_s, now_s)
+        and new.valid_from_s in (new.created_s, row.valid_from_s)
+        and new.context in ("", row.context)
+        and (not new.metadata or dict(new.metadata) == dict(row.metadata))
+        and new.pinned <= row.pinned
+    )
+
+
+def are_copies(held: Floats, given: Floats) -> bool:
+    """Return whether two arrays of shape (n, d) are vectors of the same passages."""
+    if held.shape != given.shape:
+        return False
+    return bool((held * given).sum(axis=1).min(initial=1.0) >= COPY)

@@ -1,0 +1,170 @@
+"""Repeats: what is told again becomes no second item, and what differs stays apart."""
+
+from typing import Any
+
+import pytest
+
+from amv.memory.item import Claim
+from amv.memory.ports import Store
+from amv.memory.repeats import digest
+from amv.memory.settings import MemorySettings
+from amv.memory.tiers import Tier
+from tests.memory.worlds import ALICE, BOB, DIMENSION, MONTH_S, WordByWord, World
+
+TEXT = "The server listens on port 8080"
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    """Give a world over each store that runs by the settings that ship."""
+    return World(store, MemorySettings())
+
+
+def test_recalled_text_told_again_fifty_times_grows_nothing(world: World) -> None:
+    """Neither the store nor the ranking, nor its value: an echo is no evidence."""
+    world.fill(10)
+    first = world.add(TEXT)
+    world.memory.flush()
+    before, found = world.row(), world.found(TEXT, k=5)
+    value = world.memory.get(first.id).value
+    echoes = [world.add(TEXT) for _ in range(25)]
+    echoes += world.memory.add_many([{"content": TEXT, "namespace": ALICE}] * 25)
+    after = world.row()
+
+    assert {item.id for item in echoes} == {first.id}
+    assert (after.live, after.vectors, after.length) == (11, before.vectors, before.length)
+    assert world.found(TEXT, k=5) == found
+    assert world.memory.get(first.id).value == value
+    assert world.store.check() == []
+
+
+def test_equal_texts_of_one_batch_become_one_item(world: World) -> None:
+    """Each answer names it, so that the caller can go on with any."""
+    texts = [TEXT, "another", f"  {TEXT.replace(' ', '  ')}\n", "another", TEXT]
+    items = world.memory.add_many([{"content": text, "namespace": ALICE} for text in texts])
+
+    assert [item.id for item in items] == [items[0].id, items[1].id] * 2 + [items[0].id]
+    assert items[2].content == TEXT
+    assert world.row().live == 2
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"content": "The server listens on port 8081"},
+        {"content": TEXT.lower()},
+        {"namespace": BOB},
+        {"id": "mine"},
+        {"source": "ann"},
+        {"source_trust": 0.9},
+        {"metadata": {"session": 2}},
+        {"context": "another room"},
+        {"claim": Claim("server", "port", 8080)},
+        {"pinned": True},
+        {"expires_at": 4e9},
+        {"valid_until": 4e9},
+        {"valid_from": 10.0},
+        {"vector": [0.0, 1.0] * (DIMENSION // 2)},
+    ],
+    ids=str,
+)
+def test_what_says_more_or_says_it_otherwise_stays_apart(
+    world: World, fields: dict[str, Any]
+) -> None:
+    """A digit, an owner, a source, a mark to filter by: all of it would be lost."""
+    first = world.add(TEXT, metadata={"session": 1})
+    other = world.memory.add(**{"content": TEXT, "namespace": ALICE, **fields})
+
+    assert other.id != first.id
+    assert world.memory.get(first.id, namespace=ALICE).content == TEXT
+    assert world.memory.stats().live == 2
+
+
+def test_what_says_less_is_a_repeat(world: World) -> None:
+    """Metadata, context and a pin stay as they are where the repeat has none."""
+    first = world.add(TEXT, metadata={"a": 1}, context="near", pinned=True, source="ann")
+    again = world.add(TEXT, source="ann")
+
+    assert again.id == first.id
+    assert (again.metadata, again.context, again.pinned) == ({"a": 1}, "near", True)
+    assert again.created_at == first.created_at
+
+
+def test_an_item_with_an_id_is_repeated_by_one_without(world: World) -> None:
+    """An id of the caller's own always becomes an item, and is then what others repeat."""
+    one, two = world.add(TEXT, id="one"), world.add(TEXT, id="two")
+
+    assert (one.id, two.id, world.row().live) == ("one", "two", 2)
+    assert world.add(TEXT).id == "one"
+
+
+def test_what_is_not_live_is_told_anew(world: World) -> None:
+    """What was superseded, refuted, forgotten, over or not begun says nothing by now."""
+    old = world.claim("Oslo")
+    world.clock.advance(1.0)
+    world.claim("Rome")
+    world.clock.advance(1.0)
+    assert world.claim("Oslo").id != old.id
+    refuted, forgotten = world.add("a thing"), world.add("another thing")
+    world.memory.refute(refuted.id)
+    world.memory.forget(forgotten.id)
+    later = world.add("a third thing", valid_from=world.clock() + 100.0)
+    ended = world.add("a fourth thing", valid_until=world.clock() + 1.0)
+    world.clock.advance(2.0)
+
+    for item in (refuted, forgotten, later, ended):
+        assert world.add(item.content).id != item.id
+
+
+def test_a_claim_told_again_is_younger_and_no_second_item(world: World) -> None:
+    """The gate goes by how long ago a claim was last said or seen to hold."""
+    first = world.claim("Rome")
+    world.clock.advance(MONTH_S)
+    again = world.claim("Rome")
+
+    assert again.id == first.id
+    assert again.valid_from == first.valid_from
+    assert again.last_verified_at is not None
+    assert again.last_verified_at.timestamp() == world.clock()
+    assert world.add("lives in Bonn", claim=Claim("Alice", "city", "Bonn")).id != first.id
+
+
+def test_a_cold_item_told_again_is_worth_what_a_new_one_is(world: World) -> None:
+    """It is news again; one that is near already gains nothing."""
+    first = world.add(TEXT)
+    world.fill(world.settings.probation_max)
+    world.clock.advance(12 * MONTH_S)
+    world.memory.sweep()
+    assert world.tier(first.id) is Tier.COLD
+    again = world.add(TEXT)
+
+    assert (again.id, again.tier) == (first.id, Tier.WARM)
+    assert again.value == pytest.approx(world.settings.value_model.initial)
+    assert world.add(TEXT).value == again.value
+    assert world.store.check() == []
+
+
+def test_changed_content_is_what_is_repeated(world: World) -> None:
+    """And what it said before is not."""
+    item = world.add(TEXT)
+    world.memory.update(item.id, content="something else")
+
+    assert world.add("something else").id == item.id
+    assert world.add(TEXT).id != item.id
+
+
+def test_contents_that_share_a_number_are_compared(world: World) -> None:
+    """The number has 32 bits, so that two texts of many share one."""
+    one, other = "plumless", "buckeroo"
+    assert digest(one) == digest(other)
+
+    assert world.add(one).id != world.add(other).id
+
+
+def test_texts_of_several_passages_are_compared_passage_by_passage(store: Store) -> None:
+    """A vector of the caller's own stands for a text as a whole: that is another item."""
+    world = World(store, MemorySettings(), embedder=WordByWord(dimension=DIMENSION))
+    first = world.add("one two three")
+
+    assert world.add("one two three").id == first.id
+    assert world.add("one two three", vector=[1.0] * DIMENSION).id != first.id
