@@ -22,6 +22,7 @@ from amv.stores.sqlite.damage import damaged
 from amv.stores.sqlite.events import EventLog, file_bytes
 from amv.stores.sqlite.migrate import check_file, check_schema, migrate
 from amv.stores.sqlite.pool import ReaderPool, Snapshot
+from amv.stores.sqlite.writer import SqliteWriter
 
 T = TypeVar("T")
 
@@ -48,6 +49,7 @@ class SqliteStore:
         self._is_closed = False
         # What another process left in the log may be of what was deleted.
         self._owes_erasure = file_bytes(Path(path + "-wal")) > 0
+        self._has_deleted = False
         self._pid = os.getpid()
 
     @classmethod
@@ -116,7 +118,22 @@ class SqliteStore:
         self._check_process()
         if self._is_read_only:
             raise StoreError("the store was opened to be read only")
-        return self._committer.write(work)
+        deletions = 0
+
+        def counted(writer: SqliteWriter) -> T:
+            nonlocal deletions
+            before = writer.deletions
+            try:
+                return work(writer)
+            finally:
+                deletions = writer.deletions - before
+
+        try:
+            return self._committer.write(counted)
+        finally:
+            # Only now: a log that was emptied before the commit did not hold it yet.
+            if deletions:
+                self._has_deleted = self._owes_erasure = True
 
     def log(self, events: Sequence[Event]) -> None:
         """Keep value events; they reach their log within 250 ms."""
@@ -127,7 +144,8 @@ class SqliteStore:
     def fold(self, apply: Callable[[Writer, Sequence[Event]], None]) -> int:
         """Apply logged events, each exactly once; return how many.
 
-        Then empty the write-ahead log, if `erase` or a process before could not.
+        Then empty the write-ahead log, if something was deleted and not erased since,
+        or if a process before left one.
         """
         self._check_process()
         self._check_open()
@@ -141,9 +159,23 @@ class SqliteStore:
         if not self._owes_erasure:
             return
         try:
-            self._owes_erasure = not self._committer.truncate_log()
+            self._has_emptied_log()
         except StoreError as error:
-            _log.warning("%s", error)
+            if self._has_deleted:
+                _log.warning("%s", error)
+            else:
+                # Who deleted what is in there, if anybody did, was told so.
+                _log.info("the log of an earlier process can't be emptied yet: %s", error)
+
+    def _has_emptied_log(self) -> bool:
+        # First, so that what another thread deletes meanwhile is owed still.
+        self._owes_erasure, is_empty = False, False
+        try:
+            is_empty = self._committer.truncate_log()
+        finally:
+            if not is_empty:
+                self._owes_erasure = True
+        return is_empty
 
     @property
     def lost_events(self) -> int:
@@ -165,10 +197,9 @@ class SqliteStore:
         if self._is_read_only:
             raise StoreError("the store was opened to be read only")
         deadline_s = time.monotonic() + _ERASE_TIMEOUT_S
-        self._owes_erasure = True
+        self._has_deleted = True
         while True:
-            if self._committer.truncate_log():
-                self._owes_erasure = False
+            if self._has_emptied_log():
                 return True
             if time.monotonic() >= deadline_s:
                 return False
