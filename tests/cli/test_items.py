@@ -112,9 +112,11 @@ def test_adding_the_same_id_again_changes_nothing_unless_it_says_something_else(
 
     again = amv("add", "-n", "alice", "--id", "x", "the text")
     other = amv("add", "-n", "alice", "--id", "x", "another text", "--json")
+    pinned = amv("add", "-n", "alice", "--id", "x", "the text", "--pinned")
 
     assert again.code == 0
     assert (other.code, other.error["type"]) == (1, "Conflict")
+    assert (pinned.code, "another pinned" in pinned.err) == (1, True)
     assert amv("stats", "--json").json["live"] == 1
 
 

@@ -26,7 +26,9 @@ def add(
     namespace: options.Needed,
     item_id: Annotated[
         str | None,
-        typer.Option("--id", metavar="ID", help="Adding the same id and content again is fine."),
+        typer.Option(
+            "--id", metavar="ID", help="Adding the same again under its id changes nothing."
+        ),
     ] = None,
     claim: Annotated[
         tuple[str, str, str] | None,

@@ -82,6 +82,7 @@ class Request:
     expires_s: float | None
     pinned: bool
     vector: Floats | None
+    given: frozenset[str]
 
 
 class Intake:
@@ -129,6 +130,10 @@ class Intake:
             expires_s=check_time(fields.get("expires_at"), "expires_at"),
             pinned=check_flag(fields.get("pinned", False), "pinned"),
             vector=None if vector is None else self.check_vector(vector),
+            # An item is not pinned unless somebody asks for it.
+            given=frozenset(
+                name for name, value in fields.items() if value is not None and value is not False
+            ),
         )
 
     def check_changes(self, fields: Mapping[str, object]) -> dict[str, Any]:
@@ -328,6 +333,7 @@ class Intake:
             vectors=vectors,
             terms=terms,
             length=length,
+            given=request.given,
         )
 
 

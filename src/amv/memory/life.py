@@ -7,6 +7,8 @@ believed state leaves the indexes in the same transaction.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from amv.errors import Conflict, InvalidInput
 from amv.memory import lexical
 from amv.memory.edit import Edit, indexed_text
@@ -18,7 +20,10 @@ from amv.memory.value import EventKind, ValueModel, apply_event, exposed, value_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewItem:
-    """A checked request to add one item.  Times are unix seconds."""
+    """A checked request to add one item.  Times are unix seconds.
+
+    *given* names the fields that were asked for; what others hold is a default.
+    """
 
     id: str
     content: str
@@ -36,6 +41,7 @@ class NewItem:
     terms: Mapping[str, int]
     length: int
     id_is_given: bool
+    given: frozenset[str] = frozenset()
 
     @property
     def begins_s(self) -> float:
@@ -87,10 +93,10 @@ def _first_state(edit: Edit, begins_s: float, *, pinned: bool) -> State:
 
 
 def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
-    """Add items in order; an id that is there already with the same content is left alone.
+    """Add items in order; one that is there already, by its id, is left alone.
 
-    Raises Conflict if an id is there with other content, InvalidInput if more
-    items would be pinned than half of hot_max.
+    Raises Conflict if what is there differs in a field that was given,
+    InvalidInput if more items would be pinned than half of hot_max.
     """
     done: dict[int, Row] = {}
     waiting: list[tuple[int, Row, NewItem]] = []
@@ -117,7 +123,7 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
             # As absent as if a sweep had been there.
             delete(edit, present)
         elif present:
-            done[place] = _same_or_conflict(present[0], item)
+            done[place] = _same_or_conflict(edit.tx, present[0], item)
             continue
         if item.pinned:
             check_pinned_room(edit, 1 + sum(r.pinned for _, r, _ in waiting))
@@ -143,17 +149,42 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
     return [now.get(done[place].key, done[place]) for place in range(len(items))]
 
 
-def _same_or_conflict(row: Row, item: NewItem) -> Row:
-    same = (row.content, row.claim, dict(row.metadata)) == (
-        item.content,
-        item.claim,
-        dict(item.metadata),
-    )
-    if same:
+def _same_or_conflict(reader: Reader, row: Row, item: NewItem) -> Row:
+    """Return what is there, if it has all that was given: nothing of it may get lost unsaid."""
+    is_live = row.status is Status.LIVE
+    same = {
+        "content": row.content == item.content,
+        "claim": item.claim is None
+        or (row.claim is not None and row.claim.says_the_same_as(item.claim)),
+        "metadata": dict(row.metadata) == dict(item.metadata),
+        "context": row.context == item.context,
+        "source": row.source == item.source,
+        "source_trust": row.source_trust == item.source_trust,
+        "valid_from": row.valid_from_s == item.valid_from_s,
+        # What took its place, or a check, may have ended it since.
+        "valid_until": row.valid_until_s == item.valid_until_s
+        or not is_live
+        or row.superseded_by is not None,
+        "expires_at": row.expires_s == item.expires_s,
+        "pinned": row.pinned or not is_live,
+    }
+    differing = [name for name, is_same in same.items() if name in item.given and not is_same]
+    if "vector" in item.given and not _has_vectors(reader, row, item.vectors):
+        differing.append("vector")
+    if not differing:
         return row
     raise Conflict(
-        f"an item with id {item.id!r} is there already with other content; "
-        "use update() to change it, or another id"
+        f"an item with id {item.id!r} is there already with another {', '.join(differing)}; "
+        "use update() or pin() to change it, or another id"
+    )
+
+
+def _has_vectors(reader: Reader, row: Row, vectors: Vectors) -> bool:
+    """Return whether an item has these vectors, as precisely as a store keeps them."""
+    kept = reader.vectors(reader.vector_ids([row.key])).matrix
+    # One that was refuted has none any more.
+    return not len(kept) or (
+        kept.shape == vectors.matrix.shape and np.allclose(kept, vectors.matrix, atol=1e-3)
     )
 
 

@@ -80,11 +80,11 @@ class MemoryService(MemoryReading):
         search), claim, source, source_trust (0..1), valid_from, valid_until,
         expires_at (datetimes, ISO 8601 or unix seconds), pinned, vector (of
         the store's embedder, shape (dimension,); the content is then not
-        embedded).  Adding the same id and content again returns the item that
-        is there.
+        embedded).  Adding the same again under its *id* changes nothing, and
+        returns the item that is there.
 
-        Raises InvalidInput on any field that can't be kept, Conflict if *id*
-        is taken by other content.
+        Raises InvalidInput on any field that can't be kept, Conflict if the item
+        of that *id* differs in a field that is given.
         """
         return self.add_many([{"content": content, "namespace": namespace, **fields}])[0]
 
