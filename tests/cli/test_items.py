@@ -1,10 +1,14 @@
 """The commands about items: what they take, say, refuse, and keep apart."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from amv.errors import StoreError
+from amv.wiring import Memory
 from tests.cli.conftest import Cli
 
 EMOJI = "Alice 👩🏽‍🚀 moved to Rome 🏛️"
@@ -646,3 +650,46 @@ def test_a_text_the_shell_took_apart_gets_a_hint(
 
     assert run.code == 2
     assert hint in run.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("search", "text", "-n", "alice"),
+        ("context", "text", "-n", "alice"),
+        ("context", "text", "-n", "alice", "--json"),
+        ("list", "-n", "alice"),
+        ("get", "x", "-n", "alice"),
+        ("export",),
+    ],
+    ids=" ".join,
+)
+def test_what_was_found_is_printed_though_its_use_cannot_be_noted(
+    amv: Cli, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, command: list[str]
+) -> None:
+    """A full disk is no reason to leave a prompt without its block."""
+    added(amv, "the text", "--id", "x")
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "write", full)
+    run = amv(*command)
+
+    assert (run.code, "the text" in run.out) == (0, True)
+    uses = command[0] in ("search", "context")
+    assert ("value events are lost" in caplog.text) == uses
+
+
+def test_an_error_before_there_is_an_answer_is_one(
+    amv: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added(amv, "the text", "--id", "x")
+
+    def broken(*_: object, **__: object) -> None:
+        raise StoreError("the database could not be read")
+
+    monkeypatch.setattr(Memory, "context", broken)
+
+    run = amv("context", "text", "-n", "alice", "--json")
+    assert (run.code, run.out, run.error["type"]) == (1, "", "StoreError")
