@@ -83,7 +83,8 @@ class Memory(MemoryService, Closing):
             raise
         clock = clock or time.time
         memory = cls(store, model, settings.memory, clock=clock, new_id=new_id, warn=_warn)
-        if settings.upkeep_interval_s is not None:
+        is_read_only = isinstance(store, SqliteStore) and store.is_read_only
+        if settings.upkeep_interval_s is not None and not is_read_only:
             memory._upkeep = Upkeep(memory, settings.upkeep_interval_s)
         return memory
 
