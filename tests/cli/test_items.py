@@ -157,6 +157,7 @@ def test_add_refuses_what_it_cannot_read_as_a_usage_error(
         ("x", ["--trust", "nan"], "InvalidInput"),
         ("x", ["--expires-at", "tomorrow"], "InvalidInput"),
         ("x", ["--expires-at", "1e300"], "InvalidInput"),
+        ("x", ["--expires-at", "2020-01-01"], "InvalidInput"),
         ("x", ["--valid-from", "2020-01-02", "--valid-until", "2020-01-01"], "InvalidInput"),
         ("x", ["--claim", "s", "a", "[1]"], "InvalidInput"),
         ("x", ["--claim", "", "a", "1"], "InvalidInput"),
@@ -362,7 +363,8 @@ def test_get_tells_the_history_of_a_claim(amv: Cli) -> None:
 
 
 def test_get_of_an_absent_or_expired_item_is_an_error(amv: Cli) -> None:
-    added(amv, "something", "--id", "gone", "--expires-at", "2020-01-01")
+    with Memory.open("amv.db", embedder="hashing", clock=lambda: 1e9) as memory:
+        memory.add("something", namespace=("alice",), id="gone", expires_at=1e9 + 1)
 
     for item_id in ("gone", "never"):
         run = amv("get", item_id, "-n", "alice", "--json")

@@ -24,6 +24,7 @@ from amv.memory.edit import indexed_text
 from amv.memory.item import (
     Claim,
     Namespace,
+    check_expiry,
     check_id,
     check_interval,
     check_namespace,
@@ -127,7 +128,7 @@ class Intake:
             source_trust=DEFAULT_TRUST if trust is None else check_trust(trust),
             valid_from_s=valid_from_s,
             valid_until_s=valid_until_s,
-            expires_s=check_time(fields.get("expires_at"), "expires_at"),
+            expires_s=check_expiry(check_time(fields.get("expires_at"), "expires_at"), now_s),
             pinned=check_flag(fields.get("pinned", False), "pinned"),
             vector=None if vector is None else self.check_vector(vector),
             # An item is not pinned unless somebody asks for it.
@@ -136,7 +137,7 @@ class Intake:
             ),
         )
 
-    def check_changes(self, fields: Mapping[str, object]) -> dict[str, Any]:
+    def check_changes(self, fields: Mapping[str, object], now_s: float) -> dict[str, Any]:
         """Return checked changes to an item, under their names in a `Row`."""
         known = _CHANGE_KEYS
         if unknown := sorted(map(shown, fields.keys() - known)):
@@ -152,7 +153,10 @@ class Intake:
             "metadata": ("metadata", lambda data: filters.check_metadata(_mapping(data))),
             "source_trust": ("source_trust", check_trust),
             "valid_until": ("valid_until_s", lambda moment: check_time(moment, "valid_until")),
-            "expires_at": ("expires_s", lambda moment: check_time(moment, "expires_at")),
+            "expires_at": (
+                "expires_s",
+                lambda moment: check_expiry(check_time(moment, "expires_at"), now_s),
+            ),
         }
         return {checks[name][0]: checks[name][1](value) for name, value in fields.items()}
 

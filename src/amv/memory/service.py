@@ -142,8 +142,8 @@ class MemoryService(MemoryReading):
         source and claim can't change: a new claim is a new item, which
         supersedes this one.
         """
-        changes = self._intake.check_changes(fields)
         now_s = self._clock()
+        changes = self._intake.check_changes(fields, now_s)
         vectors = self._intake.vectors_of([changes["content"]])[0] if "content" in changes else None
 
         def work(edit: Edit, row: Row) -> Row:
