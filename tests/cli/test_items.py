@@ -130,6 +130,8 @@ def test_adding_the_same_id_again_changes_nothing_unless_it_says_something_else(
         (["--metadata", "[1]"], "JSON object"),
         (["--metadata", "{'a': 1}"], "need JSON"),
         (["--metadata", '{"a": NaN}'], "NaN"),
+        (["--metadata", '{"a": 1, "b": 2, "a": 3}'], "the key 'a' stands twice in one object"),
+        (["--metadata", '{"x": [{"k": 1, "k": 1}]}'], "the key 'k' stands twice in one object"),
         (["--metadata", "[" * 100_000], "nested"),
         (["--trust", "much"], "--trust"),
         (["--claim", "s", "a"], "--claim"),
@@ -695,3 +697,32 @@ def test_an_error_before_there_is_an_answer_is_one(
 
     run = amv("context", "text", "-n", "alice", "--json")
     assert (run.code, run.out, run.error["type"]) == (1, "", "StoreError")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("add", "x", "-n", "alice", "--metadata"),
+        ("search", "x", "-n", "alice", "--filter"),
+        ("context", "x", "-n", "alice", "--filter"),
+        ("list", "-n"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("text", ["[" + "x" * 60_000, "[" + "1, " * 20_000 + "1]"])
+def test_what_cannot_be_read_is_not_echoed_whole(
+    amv: Cli, options: tuple[str, ...], text: str
+) -> None:
+    """The message must be seen, and a terminal not be flooded."""
+    run = amv(*options, text)
+
+    assert run.code == 2
+    assert "got '[" in run.err
+    assert len(run.err) < 400
+
+
+def test_a_filter_with_a_key_twice_is_refused(amv: Cli) -> None:
+    """One of its conditions would not count."""
+    run = amv("search", "x", "-n", "alice", "--filter", '{"a": 1, "a": 2}')
+
+    assert (run.code, "'a' stands twice" in run.err) == (2, True)

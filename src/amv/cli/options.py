@@ -7,11 +7,14 @@ it means is checked by the memory, not here.
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, NoReturn
 
 import typer
+
+from amv.checks import shown
 
 _PYTHON_TUPLE = re.compile(r"""\s*\(\s*['"].*\)\s*$""", re.DOTALL)
 
@@ -64,12 +67,15 @@ def refuse(option: str, why: str) -> NoReturn:
 def namespace(text: str) -> tuple[str, ...]:
     """Return the namespace that *text* names: a JSON array, or parts joined by /."""
     if _PYTHON_TUPLE.match(text):
-        refuse("--namespace", f"need a/b, or a JSON array of strings, got a Python tuple: {text}")
+        refuse(
+            "--namespace",
+            f"need a/b, or a JSON array of strings, got a Python tuple: {shown(text)}",
+        )
     if not text.startswith("["):
         return tuple(text.split("/"))
     parts = _json(text, "--namespace")
     if not (isinstance(parts, list) and all(isinstance(part, str) for part in parts)):
-        refuse("--namespace", f"need a JSON array of strings, got {text}")
+        refuse("--namespace", f"need a JSON array of strings, got {shown(text)}")
     return tuple(parts)
 
 
@@ -82,7 +88,7 @@ def json_array(text: str, option: str) -> list[object]:
     """Return the JSON array in *text*."""
     data = _json(text, option)
     if not isinstance(data, list):
-        refuse(option, f"need a JSON array, got {text}")
+        refuse(option, f"need a JSON array, got {shown(text)}")
     return data
 
 
@@ -92,7 +98,7 @@ def json_object(text: str | None, option: str) -> dict[str, object] | None:
         return None
     data = _json(text, option)
     if not isinstance(data, dict):
-        refuse(option, f'need a JSON object such as {{"city": "Rome"}}, got {text}')
+        refuse(option, f'need a JSON object such as {{"city": "Rome"}}, got {shown(text)}')
     return data
 
 
@@ -100,19 +106,30 @@ def _json(text: str, option: str) -> object:
     try:
         return strict_json(text)
     except ValueError as error:
-        refuse(option, f"need JSON, got {text}: {error}")
+        refuse(option, f"need JSON, got {shown(text)}: {error}")
 
 
 def strict_json(text: str | bytes) -> object:
-    """Return what *text* says as JSON; ValueError for anything else, NaN and Infinity too."""
+    """Return what *text* says as JSON; ValueError for anything else, NaN and Infinity too.
+
+    A key that stands twice in an object is refused: one of its values would be lost.
+    """
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once_each)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
+
+
+def _once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {shown(twice)} stands twice in one object")
+    return data
 
 
 def json_or_text(text: str) -> object:
