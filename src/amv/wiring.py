@@ -19,7 +19,7 @@ from amv.embedders.absent import Absent
 from amv.errors import AmvError, ConfigError, InvalidInput, StoreUnavailable
 from amv.memory.intake import Request
 from amv.memory.item import ID_ALPHABET, Item, check_text
-from amv.memory.lookup import EMBEDDER_META, check_embedder, embedder_mark, marked
+from amv.memory.lookup import EMBEDDER_META, check_opening, embedder_mark, marked
 from amv.memory.ports import Embedder, Store, Writer
 from amv.memory.reembed import Progress
 from amv.memory.reembed import reembed as reembedding
@@ -260,13 +260,13 @@ def _mark_of(store: Store) -> str | None:
 def adopt_embedder(store: Store, embedder: Embedder) -> None:
     """Write down whose vectors a new store will hold; raise if it holds another's."""
     with store.read() as reader:
-        check_embedder(reader, embedder)
+        check_opening(reader, embedder)
         known = reader.meta(EMBEDDER_META) is not None
     if not known:
         mark = embedder_mark(embedder)
 
         def work(tx: Writer) -> None:
-            check_embedder(tx, embedder)
+            check_opening(tx, embedder)
             tx.set_meta(EMBEDDER_META, mark)
 
         store.write(work)
