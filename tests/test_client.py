@@ -367,6 +367,15 @@ def test_what_was_not_begun_is_tried_again(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
+def test_a_gateway_that_needs_a_restart_is_not_asked_again(name: str) -> None:
+    with scripted(problem(503, "embedder_changed")) as (server, client, waited):
+        with pytest.raises(amv.errors.EmbedderChanged):
+            ALL[name](client)
+
+        assert (len(server.requests), waited) == (1, [])
+
+
+@pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize(("status", "code"), [(504, "deadline_exceeded"), (500, "outcome_unknown")])
 def test_a_time_out_of_the_gateway_is_not_tried_again(name: str, status: int, code: str) -> None:
     """There is no time left; and of a write no one knows what it has done."""

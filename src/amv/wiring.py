@@ -19,7 +19,7 @@ from amv.embedders.absent import Absent
 from amv.errors import AmvError, ConfigError, InvalidInput, StoreUnavailable
 from amv.memory.intake import Request
 from amv.memory.item import ID_ALPHABET, Item, check_text
-from amv.memory.lookup import EMBEDDER_META, check_embedder, embedder_mark, marked
+from amv.memory.lookup import EMBEDDER_META, check_opening, embedder_mark, marked
 from amv.memory.ports import Embedder, Store, Writer
 from amv.memory.reembed import Progress
 from amv.memory.reembed import reembed as reembedding
@@ -88,7 +88,8 @@ class Memory(MemoryService, Closing):
         clock = clock or time.time
         memory = cls(store, model, settings.memory, clock=clock, new_id=new_id, warn=_warn)
         memory._made = model if is_made else None
-        if settings.upkeep_interval_s is not None:
+        is_read_only = isinstance(store, SqliteStore) and store.is_read_only
+        if settings.upkeep_interval_s is not None and not is_read_only:
             memory._upkeep = Upkeep(memory, settings.upkeep_interval_s)
         return memory
 
@@ -281,13 +282,13 @@ def adopt_embedder(store: Store, embedder: Embedder) -> None:
     # One that has to be asked for its dimension is asked here, in no transaction.
     embedder_mark(embedder)
     with store.read() as reader:
-        check_embedder(reader, embedder)
+        check_opening(reader, embedder)
         known = reader.meta(EMBEDDER_META) is not None
     if not known:
         mark = embedder_mark(embedder)
 
         def work(tx: Writer) -> None:
-            check_embedder(tx, embedder)
+            check_opening(tx, embedder)
             tx.set_meta(EMBEDDER_META, mark)
 
         store.write(work)

@@ -8,7 +8,7 @@ shows that the search finds them while the item is there.
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,7 @@ class Place:
 
     folder: Path
     clock: FakeClock = field(default_factory=FakeClock)
+    settings: amv.MemorySettings = SETTINGS
 
     def __post_init__(self) -> None:
         self.memory = self.opened()
@@ -43,7 +44,7 @@ class Place:
         )
 
     def opened(self) -> amv.Memory:
-        settings = amv.Settings(upkeep_interval_s=None, memory=SETTINGS)
+        settings = amv.Settings(upkeep_interval_s=None, memory=self.settings)
         path = str(self.folder / "amv.db")
         return amv.Memory.open(path, embedder=EMBEDDER, settings=settings, clock=self.clock)
 
@@ -291,17 +292,64 @@ def test_a_forgotten_namespace_leaves_not_even_its_name(place: Place) -> None:
     assert place.memory.check() == []
 
 
-def test_an_expired_item_is_gone_once_it_was_swept(place: Place) -> None:
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_an_expired_item_is_gone_once_it_was_swept(place: Place, is_copied: bool) -> None:
+    """Whoever has the file open keeps it so for months: nobody waits for the end of that."""
     item = add_secret(place, expires_at=place.clock() + 60.0)
+    if is_copied:
+        place.memory.close()
+        place.memory = place.opened()
     place.clock.advance(61.0)
     assert_no_path_leads_to(place, item)
+    held = place.folder / ("amv.db" if is_copied else "amv.db-wal")
+    assert WORDS["zqcontentcanary"] in held.read_bytes()
+
+    report = place.memory.sweep()
+
+    assert (item.id, "expired") in [(move.item_id, move.why) for move in report.moves]
+    assert report.erased
+    assert place.traces(NEEDLES) == set()
+
+
+def test_an_evicted_item_is_gone_once_it_was_swept(place: Place) -> None:
+    place.memory.close()
+    place.settings = replace(SETTINGS, evict=True)
+    place.memory = place.opened()
+    item = add_secret(place)
+    fill_cells(place)
+    place.clock.advance(3 * 365 * 86_400.0)
+    assert {*WORDS} <= place.traces(NEEDLES)
+
+    report = place.memory.sweep()
+
+    assert (item.id, "evict") in [(move.item_id, move.why) for move in report.moves]
+    assert report.erased
+    assert place.traces(NEEDLES) == set()
+
+
+def again_added(place: Place, memory: amv.Memory) -> None:
+    memory.add("something else", namespace=("zqnscanary",), id="zqidcanary")
+
+
+def again_restored(place: Place, memory: amv.Memory) -> None:
+    with amv.Memory.open(embedder=EMBEDDER, clock=place.clock) as other:
+        again_added(place, other)
+        memory.restore(other.export_items())
+
+
+@pytest.mark.parametrize("again", [again_added, again_restored])
+def test_an_expired_item_whose_id_was_taken_is_gone_with_the_next_upkeep(
+    place: Place, again: Callable[[Place, amv.Memory], None]
+) -> None:
+    """No sweep deletes it then, as it is not there any more."""
+    add_secret(place, expires_at=place.clock() + 60.0)
+    place.clock.advance(61.0)
+    again(place, place.memory)
     assert WORDS["zqcontentcanary"] in (place.folder / "amv.db-wal").read_bytes()
 
-    moves = place.memory.sweep().moves
-    place.memory.close()
+    place.memory.maintain()
 
-    assert (item.id, "expired") in [(move.item_id, move.why) for move in moves]
-    assert place.traces(NEEDLES) == set()
+    assert place.traces(NEEDLES) == {"zqidcanary"}
 
 
 def test_a_forgotten_item_leaves_no_vector_of_another_embedder(place: Place) -> None:

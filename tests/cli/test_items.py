@@ -1,10 +1,14 @@
 """The commands about items: what they take, say, refuse, and keep apart."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from amv.errors import StoreError
+from amv.wiring import Memory
 from tests.cli.conftest import Cli
 
 EMOJI = "Alice 👩🏽‍🚀 moved to Rome 🏛️"
@@ -112,9 +116,11 @@ def test_adding_the_same_id_again_changes_nothing_unless_it_says_something_else(
 
     again = amv("add", "-n", "alice", "--id", "x", "the text")
     other = amv("add", "-n", "alice", "--id", "x", "another text", "--json")
+    pinned = amv("add", "-n", "alice", "--id", "x", "the text", "--pinned")
 
     assert again.code == 0
     assert (other.code, other.error["type"]) == (1, "Conflict")
+    assert (pinned.code, "another pinned" in pinned.err) == (1, True)
     assert amv("stats", "--json").json["live"] == 1
 
 
@@ -124,6 +130,8 @@ def test_adding_the_same_id_again_changes_nothing_unless_it_says_something_else(
         (["--metadata", "[1]"], "JSON object"),
         (["--metadata", "{'a': 1}"], "need JSON"),
         (["--metadata", '{"a": NaN}'], "NaN"),
+        (["--metadata", '{"a": 1, "b": 2, "a": 3}'], "the key 'a' stands twice in one object"),
+        (["--metadata", '{"x": [{"k": 1, "k": 1}]}'], "the key 'k' stands twice in one object"),
         (["--metadata", "[" * 100_000], "nested"),
         (["--trust", "much"], "--trust"),
         (["--claim", "s", "a"], "--claim"),
@@ -151,6 +159,7 @@ def test_add_refuses_what_it_cannot_read_as_a_usage_error(
         ("x", ["--trust", "nan"], "InvalidInput"),
         ("x", ["--expires-at", "tomorrow"], "InvalidInput"),
         ("x", ["--expires-at", "1e300"], "InvalidInput"),
+        ("x", ["--expires-at", "2020-01-01"], "InvalidInput"),
         ("x", ["--valid-from", "2020-01-02", "--valid-until", "2020-01-01"], "InvalidInput"),
         ("x", ["--claim", "s", "a", "[1]"], "InvalidInput"),
         ("x", ["--claim", "", "a", "1"], "InvalidInput"),
@@ -356,7 +365,8 @@ def test_get_tells_the_history_of_a_claim(amv: Cli) -> None:
 
 
 def test_get_of_an_absent_or_expired_item_is_an_error(amv: Cli) -> None:
-    added(amv, "something", "--id", "gone", "--expires-at", "2020-01-01")
+    with Memory.open("amv.db", embedder="hashing", clock=lambda: 1e9) as memory:
+        memory.add("something", namespace=("alice",), id="gone", expires_at=1e9 + 1)
 
     for item_id in ("gone", "never"):
         run = amv("get", item_id, "-n", "alice", "--json")
@@ -644,3 +654,75 @@ def test_a_text_the_shell_took_apart_gets_a_hint(
 
     assert run.code == 2
     assert hint in run.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("search", "text", "-n", "alice"),
+        ("context", "text", "-n", "alice"),
+        ("context", "text", "-n", "alice", "--json"),
+        ("list", "-n", "alice"),
+        ("get", "x", "-n", "alice"),
+        ("export",),
+    ],
+    ids=" ".join,
+)
+def test_what_was_found_is_printed_though_its_use_cannot_be_noted(
+    amv: Cli, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, command: list[str]
+) -> None:
+    """A full disk is no reason to leave a prompt without its block."""
+    added(amv, "the text", "--id", "x")
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "write", full)
+    run = amv(*command)
+
+    assert (run.code, "the text" in run.out) == (0, True)
+    uses = command[0] in ("search", "context")
+    assert ("value events are lost" in caplog.text) == uses
+
+
+def test_an_error_before_there_is_an_answer_is_one(
+    amv: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added(amv, "the text", "--id", "x")
+
+    def broken(*_: object, **__: object) -> None:
+        raise StoreError("the database could not be read")
+
+    monkeypatch.setattr(Memory, "context", broken)
+
+    run = amv("context", "text", "-n", "alice", "--json")
+    assert (run.code, run.out, run.error["type"]) == (1, "", "StoreError")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("add", "x", "-n", "alice", "--metadata"),
+        ("search", "x", "-n", "alice", "--filter"),
+        ("context", "x", "-n", "alice", "--filter"),
+        ("list", "-n"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("text", ["[" + "x" * 60_000, "[" + "1, " * 20_000 + "1]"])
+def test_what_cannot_be_read_is_not_echoed_whole(
+    amv: Cli, options: tuple[str, ...], text: str
+) -> None:
+    """The message must be seen, and a terminal not be flooded."""
+    run = amv(*options, text)
+
+    assert run.code == 2
+    assert "got '[" in run.err
+    assert len(run.err) < 400
+
+
+def test_a_filter_with_a_key_twice_is_refused(amv: Cli) -> None:
+    """One of its conditions would not count."""
+    run = amv("search", "x", "-n", "alice", "--filter", '{"a": 1, "a": 2}')
+
+    assert (run.code, "'a' stands twice" in run.err) == (2, True)

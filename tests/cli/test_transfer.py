@@ -325,6 +325,8 @@ BAD = [
     (b'"text"', "JSON object"),
     (b'{"content": "x"', "need JSON"),
     (b'{"content": NaN}', "NaN"),
+    (b'{"content": "x", "id": "a", "content": "y"}', "the key 'content' stands twice"),
+    (b'{"content": "x", "metadata": {"a": 1, "a": 2}}', "the key 'a' stands twice"),
     (b'{"content": "\xff"}', "UTF-8"),
     (b'{"content": "\\ud800"}', "surrogate"),
     (b'{"content": "\\u0000"}', "NUL"),

@@ -315,3 +315,46 @@ def test_a_memory_that_filled_the_disk_can_be_thinned_out(tmp_path: Path) -> Non
         # But for a page or two of the log of changes.
         assert memory.stats().store_bytes <= size + 4 * 8192
         assert memory.check() == []
+
+
+def test_a_file_that_nobody_has_open_is_read_on_a_full_disk(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SQLite itself needs room for its locks; without writers it can do without."""
+    with small_disk(tmp_path / "disk") as disk:
+        path = disk / "amv.db"
+        with opened(path, WORKLOADS["life"]) as memory:
+            adds_many(numbered("kept", 20), ALICE).run(memory)
+        fill(disk / "ballast")
+
+        for _ in range(2):
+            with opened(path, WORKLOADS["life"]) as memory:
+                found = memory.search("kept0007x", namespace=ALICE)
+                assert found.hits[0].item.id == "kept0007x"
+                assert len(list(memory.export_items())) == 20
+                with pytest.raises(amv.StoreUnavailable, match=r"disk was full .* free some space"):
+                    memory.add(text_of("more"), namespace=ALICE)
+        assert "disk was full" in caplog.text
+
+        (disk / "ballast").unlink()
+        with opened(path, WORKLOADS["life"]) as memory:
+            memory.add(text_of("last"), namespace=ALICE, id="last")
+            assert memory.check() == []
+
+
+def test_a_log_that_needs_room_to_be_read_is_an_error_that_says_so(tmp_path: Path) -> None:
+    """What is in it was acknowledged, so leaving it out would be a wrong answer."""
+    with small_disk(tmp_path / "disk") as disk:
+        path = disk / "amv.db"
+        with opened(tmp_path / "amv.db", WORKLOADS["life"]) as memory:
+            adds_many(numbered("kept", 20), ALICE).run(memory)
+            shutil.copy(tmp_path / "amv.db", path)
+            shutil.copy(tmp_path / "amv.db-wal", disk / "amv.db-wal")
+        fill(disk / "ballast")
+
+        with pytest.raises(amv.StoreUnavailable, match=r"disk was full .* log can't be read"):
+            opened(path, WORKLOADS["life"])
+
+        (disk / "ballast").unlink()
+        with opened(path, WORKLOADS["life"]) as memory:
+            assert len(list(memory.export_items())) == 20

@@ -26,6 +26,7 @@ from amv.memory.ports import PASSAGES_MAX, Floats, Store
 from amv.memory.service import MemoryService
 from amv.memory.settings import MemorySettings
 from amv.stores.memory import MemoryStore
+from amv.testing import FakeClock
 from tests.memory.worlds import ALICE, DIMENSION, SMALL, WordByWord, World
 
 UNIT = [1.0] + [0.0] * (DIMENSION - 1)
@@ -79,6 +80,8 @@ class Counting(Hashing):
         ({"valid_until": "2001-01-01"}, "valid_until must be later than valid_from"),
         ({"valid_from": 5, "valid_until": 5}, "valid_until must be later than valid_from"),
         ({"expires_at": math.inf}, "expires_at must lie in years 1 to 9999"),
+        ({"expires_at": "2001-01-01"}, r"expires_at must be later than now .* forget\(\)"),
+        ({"expires_at": FakeClock()()}, "expires_at must be later than now"),
         ({"vector": [1.0]}, r"has shape \(64,\), got \(1,\)"),
         ({"vector": [UNIT]}, r"has shape \(64,\), got \(1, 64\)"),
         ({"vector": [0.0] * DIMENSION}, "a vector must be finite and not all zero"),
@@ -338,6 +341,7 @@ def test_an_embedder_that_breaks_its_promise_changes_nothing(
         ({"source_trust": None}, "source_trust must be a number"),
         ({"valid_until": "never"}, "valid_until must be an ISO 8601 time"),
         ({"expires_at": []}, "expires_at must be a datetime"),
+        ({"expires_at": 5}, r"expires_at must be later than now .* forget\(\)"),
         ({"claim": Claim("a", "b", 1)}, "'claim' can't be changed; update takes content, context"),
         ({"id": "other"}, "'id' can't be changed"),
         ({"owner": "bob"}, "'owner' can't be changed"),

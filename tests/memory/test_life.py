@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amv.errors import Conflict, InvalidInput, ItemNotFound
+from amv.memory import intake
 from amv.memory.item import Claim, Item, Status, utc
 from amv.memory.tiers import Tier
 from amv.stores.memory import MemoryStore
-from tests.memory.worlds import ALICE, BOB, DAY_S, MONTH_S, SMALL, World
+from tests.memory.worlds import ALICE, BOB, DAY_S, DIMENSION, MONTH_S, SMALL, World
 
 
 def statuses(world: World, *items: Item) -> list[str]:
@@ -610,23 +611,103 @@ def test_the_same_id_twice_in_a_batch_is_one_item(world: World) -> None:
     assert world.row().live == 1
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"content": "other"},
-        {"content": "hello", "metadata": {"x": 1}},
-        {"content": "hello", "claim": Claim("a", "b", 1)},
-    ],
-)
-def test_an_id_taken_by_something_else_is_a_conflict(world: World, other: dict[str, Any]) -> None:
-    """And changes nothing, also not of the rest of the batch."""
-    world.add("hello", id="a")
+def one_hot(place: int) -> list[float]:
+    """Return a vector that points along one axis."""
+    return [float(i == place) for i in range(DIMENSION)]
 
-    with pytest.raises(Conflict, match=r"'a' is there already .*update\(\)"):
+
+SAID: dict[str, Any] = {
+    "content": "hello",
+    "metadata": {"x": 1},
+    "context": "said on Monday",
+    "claim": Claim("a", "b", 1),
+    "source": "user",
+    "source_trust": 0.0,
+    "valid_from": 1_600_000_000.0,
+    "valid_until": "2100-01-01T00:00:00Z",
+    "expires_at": "2200-01-01T00:00:00Z",
+    "pinned": True,
+    "vector": one_hot(1),
+}
+"""Every field that an item can be added with, besides its namespace and id."""
+
+SAID_OTHERWISE: dict[str, Any] = {
+    "content": "other",
+    "metadata": {"x": 2},
+    "context": "",
+    "claim": Claim("a", "b", True),
+    "source": "web",
+    "source_trust": 0.1,
+    "valid_from": 1_600_000_001.0,
+    "valid_until": "2100-01-01T00:00:01Z",
+    "expires_at": "2200-01-01T00:00:01Z",
+    "pinned": True,
+    "vector": one_hot(2),
+}
+
+
+def test_each_field_of_an_item_is_said_in_two_ways() -> None:
+    """So that a field that comes later is compared as well."""
+    assert SAID.keys() == SAID_OTHERWISE.keys() == intake._ADD_KEYS - {"namespace", "id"}
+
+
+@pytest.mark.parametrize("has_it", [True, False])
+@pytest.mark.parametrize("field", SAID)
+def test_an_id_taken_by_something_else_is_a_conflict(
+    world: World, field: str, has_it: bool
+) -> None:
+    """It says what differs, and changes nothing, also not of the rest of the batch.
+
+    Whether the item has another of it or none: what was given would be lost unsaid.
+    """
+    fields = {name: value for name, value in SAID.items() if name != field}
+    if has_it and field != "pinned":
+        fields[field] = SAID[field]
+    elif field == "content":
+        fields[field] = "yet another"
+    first = world.memory.add(namespace=ALICE, id="a", **fields)
+    other = {**fields, field: SAID_OTHERWISE[field]}
+    if field == "context" and not has_it:
+        other[field] = "said on Sunday"
+
+    with pytest.raises(Conflict, match=rf"'a' is there already with another {field}; .*update\(\)"):
         world.memory.add_many(
             [{"content": "new", "namespace": ALICE}, {"namespace": ALICE, "id": "a", **other}]
         )
-    assert [item.content for item in world.memory.list(namespace=ALICE).items] == ["hello"]
+    assert world.memory.list(namespace=ALICE).items == (first,)
+
+
+def test_all_that_differs_is_named(world: World) -> None:
+    world.add("hello", id="a", source="user")
+
+    with pytest.raises(Conflict, match="with another content, context, source;"):
+        world.add("other", id="a", source="web", context="said", metadata=None)
+
+
+def test_what_is_not_given_again_is_not_asked_for(world: World) -> None:
+    """The item has all that the second call says, so nothing is lost."""
+    first = world.memory.add(namespace=ALICE, id="a", **SAID)
+
+    assert world.add("hello", id="a") == first
+    assert world.add("hello", id="a", pinned=False, claim=None, source=None) == first
+
+
+@pytest.mark.parametrize("ending", ["superseded", "refuted", "planned"])
+def test_the_same_is_the_same_after_its_end(world: World, ending: str) -> None:
+    """A call that is repeated late meets an item whose validity and pin others have ended."""
+    first = world.memory.add(namespace=ALICE, id="a", **SAID)
+    if ending == "refuted":
+        world.memory.refute("a")
+    else:
+        begins = world.clock() + DAY_S if ending == "planned" else None
+        world.add("later", claim=Claim("a", "b", 2), valid_from=begins)
+    assert world.memory.get("a").valid_until != first.valid_until
+
+    again = world.memory.add(namespace=ALICE, id="a", **SAID)
+
+    assert again == world.memory.get("a")
+    with pytest.raises(Conflict, match="another source;"):
+        world.memory.add(namespace=ALICE, id="a", **{**SAID, "source": "web"})
 
 
 def test_the_id_of_an_expired_item_is_free(world: World) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from amv.errors import StoreError, StoreUnavailable
 from amv.memory import sweep, upkeep
 from amv.memory.item import Protection, State
 from amv.memory.ports import Store, Writer
@@ -546,7 +547,14 @@ def test_a_namespace_dropped_before_its_turn_is_passed_over(world: World) -> Non
     row = world.row()
     world.memory.forget_namespace(ALICE)
     for dry_run in (True, False):
-        report = upkeep.sweep_namespaces(world.store, [row], SMALL, world.clock(), dry_run=dry_run)
+        report = upkeep.sweep_namespaces(
+            world.store,
+            [row],
+            SMALL,
+            world.clock(),
+            dry_run=dry_run,
+            warn=lambda what, error: None,
+        )
 
         assert (report.moves, report.visited) == ((), 0)
 
@@ -610,3 +618,87 @@ def test_ranks_follow_a_half_life_that_another_process_changed(world: World) -> 
 
     again = values_found(world.memory)
     assert {item_id: again[item_id] for item_id in shown} == pytest.approx(shown, rel=1e-6)
+
+
+# ---------------------------------------------------------------- erasing
+
+
+class Erasing(MemoryStore):
+    """Counts how often it was asked to erase, and may fail to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        self.error: StoreError | None = None
+        self.is_busy = False
+
+    def erase(self) -> bool:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return not self.is_busy
+
+
+def with_expired(store: Store) -> World:
+    world = World(store)
+    for name in (ALICE, BOB):
+        for number in range(3):
+            expires_at = world.clock() + DAY_S if number else None
+            world.add(f"x{number}", namespace=name, expires_at=expires_at)
+    world.clock.advance(2 * DAY_S)
+    return world
+
+
+def test_a_sweep_erases_what_it_deletes_once_for_all_namespaces() -> None:
+    """It waits for readers and for the disk, so once is enough."""
+    store = Erasing()
+    world = with_expired(store)
+    assert len([m for m in world.memory.sweep(dry_run=True).moves if m.to is None]) == 4
+    assert store.asked == 0
+
+    report = world.memory.sweep()
+
+    assert len([move for move in report.moves if move.to is None]) == 4
+    assert (store.asked, report.erased) == (1, True)
+
+
+def test_a_sweep_that_deletes_nothing_erases_nothing() -> None:
+    """It comes every few seconds, and must not cut the log each time."""
+    store = Erasing()
+    world = World(store)
+    world.fill(20)
+    world.clock.advance(YEAR_S)
+
+    report = world.memory.sweep()
+
+    assert report.moves
+    assert (store.asked, report.erased) == (0, True)
+
+
+def test_a_sweep_is_one_though_its_bytes_cannot_be_erased() -> None:
+    """What is deleted is gone for every reader; who asks is told of what is left."""
+    store, told = Erasing(), list[str]()
+    world = with_expired(store)
+    world.memory = MemoryService(
+        store,
+        world.embedder,
+        SMALL,
+        clock=world.clock,
+        new_id=lambda: "",
+        warn=lambda what, error: told.append(f"{what}: {error}"),
+    )
+    store.error = StoreUnavailable("the disk is full")
+
+    report = world.memory.sweep()
+
+    assert (len(report.moves), report.erased) == (4, False)
+    assert told == ["a sweep could not erase yet: the disk is full"]
+    assert world.memory.stats().live == 2
+
+
+def test_a_sweep_says_that_a_reader_keeps_bytes() -> None:
+    store = Erasing()
+    world = with_expired(store)
+    store.is_busy = True
+
+    assert not world.memory.sweep().erased

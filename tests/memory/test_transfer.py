@@ -619,3 +619,15 @@ def test_any_change_is_either_taken_back_out_unchanged_or_refused(
     for exported in world.memory.export_items():
         assert exported["content"] == data["content"]
         assert exported["claim"] == data["claim"]
+
+
+def test_what_has_expired_since_its_export_is_restored_and_swept() -> None:
+    """A line of a backup is no mistake, however old it is."""
+    world, other = World(MemoryStore()), World(MemoryStore())
+    world.add("x", id="x", expires_at=world.clock() + 5.0)
+    lines = list(world.memory.export_items())
+    other.clock.advance(10.0)
+
+    assert other.memory.restore(lines).added == 1
+
+    assert [(move.item_id, move.why) for move in other.memory.sweep().moves] == [("x", "expired")]

@@ -373,6 +373,11 @@ def test_health_answers_while_another_process_changes_the_embedder(served: Runni
     for path, body in (("/v1/search", search), ("/v1/items", items[0])):
         reply = http.post(path, json=body)
         assert (reply.status_code, reply.json()["error"]["code"]) == (503, "embedder_changed")
+        assert "restart what serves it" in reply.json()["error"]["message"]
+        # Waiting is of no use, and whoever watches must learn of it.
+        assert "retry-after" not in reply.headers
+        health = http.get("/health")
+        assert (health.status_code, health.json()) == (503, reply.json())
 
 
 def test_health_waits_for_what_came_before_it_only(

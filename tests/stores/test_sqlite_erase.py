@@ -338,6 +338,77 @@ def test_what_a_process_could_not_erase_is_by_the_next(
         assert SECRET not in stored_bytes(path)
 
 
+def delete_one(writer: Writer) -> None:
+    writer.delete([row.key for row in writer.rows_with_id("one")])
+
+
+def drop_all(writer: Writer) -> None:
+    for ns in writer.namespaces():
+        writer.drop_namespace(ns.ns_id)
+
+
+@pytest.mark.parametrize("deletes", [delete_one, drop_all])
+def test_what_any_write_deleted_is_erased_by_the_next_fold(
+    store: SqliteStore, path: Path, deletes: Callable[[Writer], None]
+) -> None:
+    """Whoever deletes and does not ask to erase, such as an add over what has expired."""
+
+    def add(writer: Writer) -> None:
+        ns_id = writer.create_namespace(("a",), 1.0).ns_id
+        writer.insert([replace(plain(ns_id, "one"), content=SECRET.decode())])
+
+    store.write(add)
+    store.write(deletes)
+    assert SECRET in stored_bytes(path)
+
+    fold_nothing(store)
+
+    assert SECRET not in stored_bytes(path)
+
+
+def test_what_is_deleted_while_the_log_is_emptied_is_owed_still(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would stay until something else is deleted."""
+    store.write(lambda writer: writer.create_namespace(("a",), 1.0))
+    run = Checkpointer.copy_and_truncate
+    others: list[threading.Thread] = []
+
+    def meanwhile(checkpointer: Checkpointer) -> bool:
+        done = run(checkpointer)
+        if not others:
+            # It gets its turn once the log is empty.
+            others.append(threading.Thread(target=store.write, args=(drop_all,)))
+            others[0].start()
+        return done
+
+    monkeypatch.setattr(Checkpointer, "copy_and_truncate", meanwhile)
+    assert store.erase()
+    others[0].join()
+    assert (path.parent / "amv.db-wal").stat().st_size > 0
+
+    fold_nothing(store)
+
+    assert (path.parent / "amv.db-wal").stat().st_size == 0
+
+
+def test_on_a_full_disk_nobody_is_told_of_what_was_never_forgotten(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A log that was left is emptied in case something in it was deleted, which is rare."""
+    caplog.set_level("INFO")
+    disk = Full(monkeypatch)
+    with closing(SqliteStore.open(path)) as store:
+        store.write(lambda writer: writer.set_meta("name", "kept"))
+    caplog.clear()
+    with closing(SqliteStore.open(path)) as store:
+        fold_nothing(store)
+
+        assert disk.tried == 2
+        assert [record.levelname for record in caplog.records] == ["INFO"]
+        assert "an earlier process can't be emptied yet" in caplog.text
+
+
 def test_a_fold_waits_for_no_reader_where_nothing_is_owed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,9 @@ def add(
     namespace: options.Needed,
     item_id: Annotated[
         str | None,
-        typer.Option("--id", metavar="ID", help="Adding the same id and content again is fine."),
+        typer.Option(
+            "--id", metavar="ID", help="Adding the same again under its id changes nothing."
+        ),
     ] = None,
     claim: Annotated[
         tuple[str, str, str] | None,
@@ -173,7 +175,7 @@ def context_block(
     The items in it count as used.
     """
     name, condition = options.namespace(namespace), options.json_object(filter_, "--filter")
-    with session_of(context).open() as memory:
+    with session_of(context).asking() as memory:
         block = memory.context(query, namespace=name, token_budget=token_budget, filter=condition)
         if not block.item_ids:
             output.note_no_namespace(memory, name, as_json=as_json)

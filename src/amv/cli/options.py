@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from amv.checks import shown
 from amv.imports.strict import strict_json
 
 _PYTHON_TUPLE = re.compile(r"""\s*\(\s*['"].*\)\s*$""", re.DOTALL)
@@ -65,12 +66,15 @@ def refuse(option: str, why: str) -> NoReturn:
 def namespace(text: str) -> tuple[str, ...]:
     """Return the namespace that *text* names: a JSON array, or parts joined by /."""
     if _PYTHON_TUPLE.match(text):
-        refuse("--namespace", f"need a/b, or a JSON array of strings, got a Python tuple: {text}")
+        refuse(
+            "--namespace",
+            f"need a/b, or a JSON array of strings, got a Python tuple: {shown(text)}",
+        )
     if not text.startswith("["):
         return tuple(text.split("/"))
     parts = _json(text, "--namespace")
     if not (isinstance(parts, list) and all(isinstance(part, str) for part in parts)):
-        refuse("--namespace", f"need a JSON array of strings, got {text}")
+        refuse("--namespace", f"need a JSON array of strings, got {shown(text)}")
     return tuple(parts)
 
 
@@ -83,7 +87,7 @@ def json_array(text: str, option: str) -> list[object]:
     """Return the JSON array in *text*."""
     data = _json(text, option)
     if not isinstance(data, list):
-        refuse(option, f"need a JSON array, got {text}")
+        refuse(option, f"need a JSON array, got {shown(text)}")
     return data
 
 
@@ -93,7 +97,7 @@ def json_object(text: str | None, option: str) -> dict[str, object] | None:
         return None
     data = _json(text, option)
     if not isinstance(data, dict):
-        refuse(option, f'need a JSON object such as {{"city": "Rome"}}, got {text}')
+        refuse(option, f'need a JSON object such as {{"city": "Rome"}}, got {shown(text)}')
     return data
 
 
@@ -101,7 +105,7 @@ def _json(text: str, option: str) -> object:
     try:
         return strict_json(text)
     except ValueError as error:
-        refuse(option, f"need JSON, got {text}: {error}")
+        refuse(option, f"need JSON, got {shown(text)}: {error}")
 
 
 def json_or_text(text: str) -> object:

@@ -6,12 +6,14 @@ more, which `amv --help` has no use for.
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import typer
 
-from amv.errors import ConfigError
+from amv.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from amv.config import Settings
@@ -53,6 +55,22 @@ class Session:
         if not embeds:
             return open_to_look_after(settings.db, settings)
         return Memory.open(settings.db, settings=settings)
+
+    @contextmanager
+    def asking(self) -> Iterator["Memory"]:
+        """Open the memory for a command whose answer counts, whatever is lost in closing.
+
+        That an item was used can't be written on a full disk; what was found still serves.
+        """
+        has_answer = False
+        try:
+            with self.open() as memory:
+                yield memory
+                has_answer = True
+        except StoreError as error:
+            if not has_answer:
+                raise
+            logging.getLogger("amv").warning("%s", error)
 
 
 def session_of(context: typer.Context) -> Session:

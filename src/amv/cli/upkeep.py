@@ -77,6 +77,7 @@ def sweep(
                 ],
                 "visited": report.visited,
                 "namespaces": report.namespaces,
+                "erased": report.erased,
             }
         )
         return
@@ -94,12 +95,13 @@ def sweep(
                 for move in report.moves
             ],
         )
+    left = "" if report.erased else "; bytes of what was deleted are left, and sweeps try again"
     did = "would move or delete" if report.dry_run else "moved or deleted"
     output.write(
         output.visible(
             f"{did} {output.counted(len(report.moves), 'item')} of {_of(name)}; "
             f"{output.counted(report.namespaces, 'namespace')} due, "
-            f"{output.counted(report.visited, 'index row')} read"
+            f"{output.counted(report.visited, 'index row')} read{left}"
         )
         + "\n"
     )

@@ -294,6 +294,7 @@ class Client(GuardClient, Closing):
             visited=found.visited,
             namespaces=found.namespaces,
             dry_run=found.dry_run,
+            erased=found.erased,
         )
 
     def _item(

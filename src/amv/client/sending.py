@@ -147,6 +147,8 @@ class Sender:
                     return _decoded(reply.content, gives)
                 failure = _error_of(reply, is_read=is_read)
                 is_undone = is_repeatable or isinstance(failure, StoreUnavailable)
+                # A gateway whose file was given other vectors needs a restart, and no patience.
+                is_undone = is_undone and not isinstance(failure, EmbedderChanged)
                 may_repeat = is_undone and reply.status_code in (429, 502, 503)
             wait_s = _wait_s(tried, reply)
             if not may_repeat or tried == TRIES or time.monotonic() + wait_s >= deadline_s:

@@ -1,13 +1,19 @@
-"""JSON as it is defined: no NaN, no Infinity, and no nesting that Python can't follow."""
+"""JSON as it is defined: no NaN, no Infinity, no key twice, no nesting that Python can't follow."""
 
 import json
+from collections import Counter
 from typing import NoReturn
+
+from amv.checks import shown
 
 
 def strict_json(text: str | bytes) -> object:
-    """Return what *text* says as JSON; ValueError for anything else, NaN and Infinity too."""
+    """Return what *text* says as JSON; ValueError for anything else, NaN and Infinity too.
+
+    A key that stands twice in an object is refused: one of its values would be lost.
+    """
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once_each)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
@@ -22,3 +28,11 @@ def why_not(error: ValueError) -> str:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
+
+
+def _once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {shown(twice)} stands twice in one object")
+    return data

@@ -13,9 +13,9 @@ from amv.checks import shown
 from amv.errors import Conflict, InvalidInput, ItemNotFound
 from amv.memory import life, lookup
 from amv.memory.edit import Edit
+from amv.memory.given import NewItem
 from amv.memory.intake import Intake
 from amv.memory.item import Claim, JsonScalar, Namespace, Row, Status
-from amv.memory.life import NewItem
 from amv.memory.ports import NamespaceRow, Store
 
 

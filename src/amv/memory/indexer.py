@@ -5,17 +5,13 @@ be brought up to date, what waits outside the cells is found there, and the next
 write or search tries again.
 """
 
-from collections.abc import Callable
-
-from amv.errors import AmvError, DimensionMismatch, StoreClosed, StoreError
+from amv.errors import DimensionMismatch, StoreClosed, StoreError
 from amv.memory import indexing, upkeep
 from amv.memory.hot import IndexDamaged, View, Views
 from amv.memory.item import Namespace
 from amv.memory.ports import NamespaceRow, Store, Writer
 from amv.memory.settings import MemorySettings
-
-Warn = Callable[[str, AmvError], None]
-"""Told what failed that cost time only, and why; whoever runs a memory writes it to a log."""
+from amv.memory.upkeep import Warn
 
 
 class Indexer:

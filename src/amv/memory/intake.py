@@ -21,9 +21,11 @@ from amv.checks import check_flag, shown
 from amv.errors import AmvError, DimensionMismatch, EmbedderError, InvalidInput
 from amv.memory import filters, lexical
 from amv.memory.edit import indexed_text
+from amv.memory.given import NewItem
 from amv.memory.item import (
     Claim,
     Namespace,
+    check_expiry,
     check_id,
     check_interval,
     check_namespace,
@@ -31,7 +33,6 @@ from amv.memory.item import (
     check_time,
     check_trust,
 )
-from amv.memory.life import NewItem
 from amv.memory.ports import PASSAGES_MAX, Embedder, Floats, Vectors
 from amv.memory.query import Query
 from amv.memory.settings import MemorySettings
@@ -82,6 +83,7 @@ class Request:
     expires_s: float | None
     pinned: bool
     vector: Floats | None
+    given: frozenset[str]
 
 
 class Intake:
@@ -126,12 +128,16 @@ class Intake:
             source_trust=DEFAULT_TRUST if trust is None else check_trust(trust),
             valid_from_s=valid_from_s,
             valid_until_s=valid_until_s,
-            expires_s=check_time(fields.get("expires_at"), "expires_at"),
+            expires_s=check_expiry(check_time(fields.get("expires_at"), "expires_at"), now_s),
             pinned=check_flag(fields.get("pinned", False), "pinned"),
             vector=None if vector is None else self.check_vector(vector),
+            # An item is not pinned unless somebody asks for it.
+            given=frozenset(
+                name for name, value in fields.items() if value is not None and value is not False
+            ),
         )
 
-    def check_changes(self, fields: Mapping[str, object]) -> dict[str, Any]:
+    def check_changes(self, fields: Mapping[str, object], now_s: float) -> dict[str, Any]:
         """Return checked changes to an item, under their names in a `Row`."""
         known = _CHANGE_KEYS
         if unknown := sorted(map(shown, fields.keys() - known)):
@@ -147,7 +153,10 @@ class Intake:
             "metadata": ("metadata", lambda data: filters.check_metadata(_mapping(data))),
             "source_trust": ("source_trust", check_trust),
             "valid_until": ("valid_until_s", lambda moment: check_time(moment, "valid_until")),
-            "expires_at": ("expires_s", lambda moment: check_time(moment, "expires_at")),
+            "expires_at": (
+                "expires_s",
+                lambda moment: check_expiry(check_time(moment, "expires_at"), now_s),
+            ),
         }
         return {checks[name][0]: checks[name][1](value) for name, value in fields.items()}
 
@@ -328,6 +337,7 @@ class Intake:
             vectors=vectors,
             terms=terms,
             length=length,
+            given=request.given,
         )
 
 

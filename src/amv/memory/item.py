@@ -336,6 +336,16 @@ def check_interval(valid_from_s: float, valid_until_s: float | None) -> None:
         )
 
 
+def check_expiry(expires_s: float | None, now_s: float) -> float | None:
+    """Return when an item expires, or raise InvalidInput if nobody would ever see it."""
+    if expires_s is not None and expires_s <= now_s:
+        raise InvalidInput(
+            f"expires_at must be later than now ({utc(now_s).isoformat()}), "
+            f"got {utc(expires_s).isoformat()}; forget() deletes an item at once"
+        )
+    return expires_s
+
+
 def _within_calendar(seconds: float, given: object, what: str) -> float:
     """Return *seconds* as precise as a datetime is, so that what is shown can be passed back."""
     try:

@@ -5,45 +5,19 @@ believed state leaves the indexes in the same transaction.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from amv.errors import Conflict, InvalidInput
 from amv.memory import contradiction, lexical, repeats
 from amv.memory.edit import Edit, indexed_text
-from amv.memory.item import Claim, Protection, Row, State, Status
+from amv.memory.given import NewItem, same_or_conflict
+from amv.memory.item import Protection, Row, State, Status
 from amv.memory.ports import PASSAGES_MAX, Event, HistoryRow, Reader, Vectors
 from amv.memory.tiers import Tier
 from amv.memory.value import EventKind, ValueModel, apply_event, exposed, value_key
 
 REPEATS_MAX = 8
 """How many items of one content are looked at for one that a new item repeats."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewItem:
-    """A checked request to add one item.  Times are unix seconds."""
-
-    id: str
-    content: str
-    context: str = ""
-    created_s: float
-    valid_from_s: float | None = None
-    valid_until_s: float | None = None
-    expires_s: float | None = None
-    source: str | None = None
-    source_trust: float = 0.5
-    claim: Claim | None = None
-    pinned: bool = False
-    metadata: Mapping[str, object]
-    vectors: Vectors
-    terms: Mapping[str, int]
-    length: int
-    id_is_given: bool
-
-    @property
-    def begins_s(self) -> float:
-        """When it comes into force."""
-        return self.created_s if self.valid_from_s is None else self.valid_from_s
 
 
 def new_row(edit: Edit, item: NewItem, state: State) -> Row:
@@ -90,14 +64,14 @@ def _first_state(edit: Edit, begins_s: float, *, pinned: bool) -> State:
 
 
 def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
-    """Add items in order; an id that is there already with the same content is left alone.
+    """Add items in order; one that is there already, by its id, is left alone.
 
     One without an id of the caller's is not added where it repeats a live one (see
     `repeats`), whose row is then returned.  Texts that may contradict each other are
     flagged (see `contradiction`).
 
-    Raises Conflict if an id is there with other content, InvalidInput if more
-    items would be pinned than half of hot_max.
+    Raises Conflict if what is there differs in a field that was given,
+    InvalidInput if more items would be pinned than half of hot_max.
     """
     done: dict[int, Row] = {}
     waiting: list[tuple[int, Row, NewItem]] = []
@@ -129,7 +103,7 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
             # As absent as if a sweep had been there.
             delete(edit, present)
         elif present:
-            done[place] = _same_or_conflict(present[0], item)
+            done[place] = same_or_conflict(edit.tx, present[0], item)
             continue
         # Where too many come after it, it is not among the newest that are in probation.
         is_released = place < probation_from and not item.pinned and item.begins_s <= edit.now_s
@@ -199,20 +173,6 @@ def _flag_contradictions(edit: Edit, rows: Sequence[Row]) -> None:
         keys.update([row.key] if found else ())
     for row in edit.tx.rows(sorted(keys)).values():
         _flag(edit, row)
-
-
-def _same_or_conflict(row: Row, item: NewItem) -> Row:
-    same = (row.content, row.claim, dict(row.metadata)) == (
-        item.content,
-        item.claim,
-        dict(item.metadata),
-    )
-    if same:
-        return row
-    raise Conflict(
-        f"an item with id {item.id!r} is there already with other content; "
-        "use update() to change it, or another id"
-    )
 
 
 def check_pinned_room(edit: Edit, more: int) -> None:

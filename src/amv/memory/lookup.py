@@ -51,7 +51,17 @@ def marked(mark: str) -> tuple[str, int] | None:
 
 
 def check_embedder(reader: Reader, embedder: Embedder) -> None:
-    """Raise EmbedderChanged unless the store's vectors come from *embedder*."""
+    """Raise EmbedderChanged if the store got another's vectors since it was opened."""
+    stored, ours = reader.meta(EMBEDDER_META), embedder_mark(embedder)
+    if stored is not None and stored != ours:
+        raise EmbedderChanged(
+            f"this store was opened with embedder {ours}, and changed over to {stored} since "
+            "(`amv reembed`); close it and open it again, or restart what serves it"
+        )
+
+
+def check_opening(reader: Reader, embedder: Embedder) -> None:
+    """Raise EmbedderChanged unless a store that is being opened is of *embedder*, or of none."""
     stored, ours = reader.meta(EMBEDDER_META), embedder_mark(embedder)
     if stored is not None and stored != ours:
         raise EmbedderChanged(

@@ -416,6 +416,7 @@ class Store(Protocol):
         """Apply logged events, each exactly once; return how many were folded.
 
         Those of one namespace come in order.  Takes up logs of processes that are gone.
+        Then tries to erase what was deleted, and not erased, since the last time.
         """
 
     def unfolded(self) -> int:

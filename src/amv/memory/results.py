@@ -101,12 +101,17 @@ class TierMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepReport:
-    """What a sweep did or, on a dry run, would do; *visited* counts index rows read."""
+    """What a sweep did or, on a dry run, would do; *visited* counts index rows read.
+
+    *erased* is False while bytes of what it deleted are left on disk; see
+    `ForgetReceipt`.  Later sweeps try again.
+    """
 
     moves: tuple[TierMove, ...]
     visited: int
     namespaces: int
     dry_run: bool
+    erased: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from amv.memory import checked, indexing, life, lookup, transfer, upkeep
 from amv.memory.checked import Checked
 from amv.memory.edit import Edit
 from amv.memory.hot import IndexDamaged
-from amv.memory.indexer import Indexer, Warn
+from amv.memory.indexer import Indexer
 from amv.memory.intake import Request
 from amv.memory.item import (
     Item,
@@ -33,6 +33,7 @@ from amv.memory.query import Outcome, Query
 from amv.memory.reading import MemoryReading
 from amv.memory.results import Activity, ForgetReceipt, SweepReport
 from amv.memory.settings import MemorySettings
+from amv.memory.upkeep import Warn
 
 ADD_CHUNK = 4096
 """How many items of a bulk add share a transaction."""
@@ -79,11 +80,11 @@ class MemoryService(MemoryReading):
         search), claim, source, source_trust (0..1), valid_from, valid_until,
         expires_at (datetimes, ISO 8601 or unix seconds), pinned, vector (of
         the store's embedder, shape (dimension,); the content is then not
-        embedded).  Adding the same id and content again returns the item that
-        is there.
+        embedded).  Adding the same again under its *id* changes nothing, and
+        returns the item that is there.
 
-        Raises InvalidInput on any field that can't be kept, Conflict if *id*
-        is taken by other content.
+        Raises InvalidInput on any field that can't be kept, Conflict if the item
+        of that *id* differs in a field that is given.
         """
         return self.add_many([{"content": content, "namespace": namespace, **fields}])[0]
 
@@ -141,8 +142,8 @@ class MemoryService(MemoryReading):
         source and claim can't change: a new claim is a new item, which
         supersedes this one.
         """
-        changes = self._intake.check_changes(fields)
         now_s = self._clock()
+        changes = self._intake.check_changes(fields, now_s)
         vectors = self._intake.vectors_of([changes["content"]])[0] if "content" in changes else None
 
         def work(edit: Edit, row: Row) -> Row:
@@ -405,6 +406,7 @@ class MemoryService(MemoryReading):
     ) -> SweepReport:
         """Move the items that crossed a threshold, in the namespaces that are due.
 
+        What has expired is deleted, and erased as `forget` does (see `erased` of the report).
         Logged value events are folded first, also on a dry run, so that it
         lists what a real run would do.
         """
@@ -416,7 +418,9 @@ class MemoryService(MemoryReading):
         if namespace is not None:
             name = check_namespace(namespace)
             due = [ns for ns in due if ns.name == name]
-        report = upkeep.sweep_namespaces(self._store, due, self._settings, now_s, dry_run=dry_run)
+        report = upkeep.sweep_namespaces(
+            self._store, due, self._settings, now_s, dry_run=dry_run, warn=self._warn
+        )
         self._swept += report.visited
         self._moved += 0 if dry_run else len(report.moves)
         return report

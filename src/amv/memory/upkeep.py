@@ -8,6 +8,7 @@ or damaged.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from amv.errors import AmvError, StoreError
 from amv.memory import lexical, life, sweep
 from amv.memory.edit import Edit, indexed_text
 from amv.memory.item import Namespace, Status
@@ -17,6 +18,9 @@ from amv.memory.settings import MemorySettings
 from amv.memory.tiers import Tier
 
 REBUILD_PAGE = 500
+
+Warn = Callable[[str, AmvError], None]
+"""Told what failed that costs time only, and why; whoever runs a memory writes it to a log."""
 
 
 def apply_events(
@@ -42,8 +46,12 @@ def sweep_namespaces(
     now_s: float,
     *,
     dry_run: bool,
+    warn: Warn,
 ) -> SweepReport:
-    """Sweep namespaces, each in a transaction of its own, or say what that would do."""
+    """Sweep namespaces, each in a transaction of its own, or say what that would do.
+
+    What was deleted is erased at the end, in one go, as that can take long.
+    """
     moves: list[TierMove] = []
     visited = 0
     for ns in due:
@@ -54,7 +62,22 @@ def sweep_namespaces(
         )
         moves += named
         visited += plan.visited
-    return SweepReport(moves=tuple(moves), visited=visited, namespaces=len(due), dry_run=dry_run)
+    has_deleted = not dry_run and any(move.to is None for move in moves)
+    return SweepReport(
+        moves=tuple(moves),
+        visited=visited,
+        namespaces=len(due),
+        dry_run=dry_run,
+        erased=not has_deleted or _erased(store, warn),
+    )
+
+
+def _erased(store: Store, warn: Warn) -> bool:
+    try:
+        return store.erase()
+    except StoreError as error:
+        warn("a sweep could not erase yet", error)
+        return False
 
 
 def _dry(

@@ -21,7 +21,7 @@ from starlette.routing import Route as StarletteRoute
 
 from amv.checks import REFUSED, VERIFIER_HEADER
 from amv.config import ServerSettings
-from amv.errors import AmvError, InvalidInput
+from amv.errors import AmvError, EmbedderChanged, InvalidInput
 from amv.guard.service import GuardService
 from amv.memory.item import Namespace
 from amv.memory.service import MemoryService
@@ -73,7 +73,10 @@ class Endpoint:
         except request.Gone:
             return None
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the server
-            return failed(error, scope)
+            reply = failed(error, scope)
+            if isinstance(error, EmbedderChanged):
+                self._gateway.out_of_order = reply
+            return reply
 
     async def _reply(self, scope: Scope, receive: Receive) -> Reply:
         gateway, route = self._gateway, self.route
@@ -179,6 +182,8 @@ class Gateway:
         self.settings = settings
         self.lanes = Lanes(settings)
         self._is_loopback = settings.is_loopback
+        # What is said to all who ask for health once only a restart helps.
+        self.out_of_order: Reply | None = None
         self.bodies = request.Bodies(settings.body_bytes_max)
         self.metrics = Metrics(memory, guard)
         document = openapi.document(ROUTES, VERSION)
@@ -291,6 +296,8 @@ class Gateway:
             raise WrongHost("this server answers on a loopback name only, and no other's pages")
 
     async def _health(self, asked: Request) -> Response:
+        if self.out_of_order is not None:
+            return _response(self.out_of_order, {})
         return Response(b'{"status":"ok"}', media_type="application/json")
 
     async def _metrics(self, asked: Request) -> Response:

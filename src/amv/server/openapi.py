@@ -21,7 +21,8 @@ _ERRORS = {
     415: "The body is not said to be JSON.",
     429: "This key has too many requests under way.",
     500: "The server failed; with code outcome_unknown, a write may have happened or not.",
-    503: "Too many requests wait, or the store can't be reached; try again.",
+    503: "Too many requests wait, or the store can't be reached; try again. With code "
+    "embedder_changed, restart the gateway.",
     504: "The time allowed ran out.",
 }
 _HEADERS = {
@@ -30,7 +31,7 @@ _HEADERS = {
     429: ("Retry-After", "After how many seconds to try again."),
     503: ("Retry-After", "After how many seconds to try again."),
 }
-_OF_HEALTH = (403, 405)
+_OF_HEALTH = (403, 405, 503)
 
 
 def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
@@ -111,7 +112,9 @@ def _error_responses(schema: object) -> dict[str, Any]:
     """Return the error responses, which are the same everywhere."""
     found = {f"Error{status}": _json(what, schema) for status, what in _ERRORS.items()}
     for status, (name, what) in _HEADERS.items():
-        header = {"description": what, "required": True, "schema": {"type": "string"}}
+        # An embedder that was changed is nothing to wait for.
+        is_always = status != 503
+        header = {"description": what, "required": is_always, "schema": {"type": "string"}}
         found[f"Error{status}"]["headers"] = {name: header}
     return found
 

@@ -28,6 +28,7 @@ Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 
 RETRY_AFTER_S = 1
+EMBEDDER_CHANGED = "embedder_changed"
 _JSON = (b"content-type", b"application/json")
 
 
@@ -57,7 +58,7 @@ _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
     (UnsupportedMedia, 415, "unsupported_media_type"),
     (InvalidNamespace, 400, "invalid_namespace"),
     # Nothing the caller did: another process has given the store other vectors.
-    (EmbedderChanged, 503, "embedder_changed"),
+    (EmbedderChanged, 503, EMBEDDER_CHANGED),
     (DimensionMismatch, 400, "dimension_mismatch"),
     (InvalidInput, 400, "invalid_input"),
     (ItemNotFound, 404, "not_found"),
@@ -101,7 +102,8 @@ def error_reply(error: Exception) -> Reply:
 def told(status: int, code: str, message: str) -> Reply:
     """Return the reply that tells of an error."""
     headers: tuple[tuple[bytes, bytes], ...] = (_JSON,)
-    if status in (429, 503):
+    # Waiting is of no use where only a restart is.
+    if status in (429, 503) and code != EMBEDDER_CHANGED:
         headers += ((b"retry-after", str(RETRY_AFTER_S).encode()),)
     if status == 401:
         headers += ((b"www-authenticate", b"Bearer"),)

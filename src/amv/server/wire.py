@@ -335,12 +335,13 @@ class MoveOut(Result):
 
 
 class SweepOut(Result):
-    """What a sweep did, or would do."""
+    """What a sweep did, or would do; *erased* is false while bytes of what it deleted are left."""
 
     moves: list[MoveOut]
     visited: int
     namespaces: int
     dry_run: bool
+    erased: bool
 
 
 class HealthOut(Result):
@@ -468,6 +469,7 @@ def sweep_out(report: SweepReport) -> SweepOut:
         visited=report.visited,
         namespaces=report.namespaces,
         dry_run=report.dry_run,
+        erased=report.erased,
     )
 
 

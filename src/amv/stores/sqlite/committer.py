@@ -116,7 +116,7 @@ class Committer:
             return self._checkpointer.copy_and_truncate()
         except apsw.FullError as error:
             raise StoreUnavailable(
-                "what is forgotten is gone for every reader, but bytes of it stay on disk until "
+                "what was deleted is gone for every reader, but bytes of it stay on disk until "
                 f"the log can be copied into the database: {error}; free some space, "
                 "sweeps try again"
             ) from error

@@ -1,8 +1,11 @@
 """Connections: how one is opened, and what its errors mean to a caller."""
 
+import os
 import random
 import time
+from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 import apsw
 
@@ -43,12 +46,14 @@ def connect(
     *,
     synchronous: Synchronous,
     is_read_only: bool = False,
+    is_frozen: bool = False,
     vfs: str | None = None,
 ) -> apsw.Connection:
     """Open the database file as every connection of a store is opened.
 
     One on the default file system runs no checkpoint, also not when it is
-    closed: that is left to `checkpoint`, which passes its own.
+    closed: that is left to `checkpoint`, which passes its own.  A *frozen* file
+    is read as it lies there, without locks and without its log; see `Frozen`.
     """
     flags = (
         apsw.SQLITE_OPEN_READONLY
@@ -56,8 +61,10 @@ def connect(
         else (apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     )
     # One thread at a time uses a connection, which the store sees to.
+    if is_frozen:
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     connection = apsw.Connection(
-        path,
+        f"file:{quote(path)}?immutable=1" if is_frozen else path,
         flags=flags | apsw.SQLITE_OPEN_NOMUTEX,
         vfs=vfs,
         statementcachesize=_STATEMENTS_CACHED,
@@ -71,6 +78,44 @@ def connect(
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     connection.execute(f"PRAGMA journal_size_limit = {_WAL_KEPT_BYTES}")
     return connection
+
+
+class Frozen:
+    """What tells whether a file that is read without locks was written to since.
+
+    What is written goes to the log first, and from there into the file, so it is
+    enough to look at both; before a snapshot, and once more after it, as what it
+    read may have been written meanwhile.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._seen = self._look()
+
+    def check(self) -> None:
+        """Raise StoreUnavailable if the file is not what it was."""
+        if self._look() != self._seen:
+            raise StoreUnavailable(
+                f"{self._path!r} is written to by another process, which was opened here when it "
+                "could only be read; open it again"
+            )
+
+    def _look(self) -> tuple[int, int, int]:
+        status = os.stat(self._path)
+        return status.st_mtime_ns, status.st_size, log_bytes(self._path)
+
+
+def log_bytes(path: str) -> int:
+    """Return how much of a database is in its logs only."""
+    return sum(file_bytes(Path(path + ending)) for ending in ("-wal", "-journal"))
+
+
+def file_bytes(path: Path) -> int:
+    """Return how large a file is; 0 if it is not there, or not any more."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 class BusyWait:
@@ -91,13 +136,27 @@ class BusyWait:
         return True
 
 
+def is_of_full_disk(error: apsw.Error) -> bool:
+    """Return whether the disk was full; SQLite has an error of its own for shared memory."""
+    return (
+        isinstance(error, apsw.FullError)
+        or getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_SHMSIZE
+    )
+
+
 def mapped(error: apsw.Error, what: str) -> StoreError:
     """Return the error to raise for one of the driver's, which becomes its cause."""
     text = f"{what}: {error}"
     if isinstance(error, _BUSY):
         return StoreUnavailable(f"{text}; another process holds the database, try again")
-    if isinstance(error, apsw.FullError):
-        return StoreUnavailable(f"{text}; nothing was written, free some space and try again")
+    if is_of_full_disk(error):
+        return StoreUnavailable(
+            f"{what}: the disk is full; nothing was written, free some space and try again"
+        )
+    if isinstance(error, apsw.ReadOnlyError):
+        return StoreUnavailable(
+            f"{text}; the file must be writable, and its folder, for the log beside it"
+        )
     if isinstance(error, _UNWRITTEN):
         return StoreUnavailable(text)
     if isinstance(error, apsw.CorruptError):

@@ -33,6 +33,7 @@ import numpy as np
 from amv.errors import StoreClosed, StoreError, StoreUnavailable
 from amv.memory.ports import Event
 from amv.memory.value import EventKind
+from amv.stores.sqlite.connection import file_bytes
 from amv.stores.sqlite.writer import SqliteWriter
 
 T = TypeVar("T")
@@ -333,14 +334,6 @@ def _locked(log: _File) -> bool:
     except BlockingIOError:
         return False
     return os.fstat(log.descriptor).st_nlink > 0
-
-
-def file_bytes(path: Path) -> int:
-    """Return how large a file is; 0 if it is not there, or not any more."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _sync_folder(folder: Path) -> None:

@@ -8,7 +8,7 @@ from types import TracebackType
 import apsw
 
 from amv.errors import StoreClosed, StoreUnavailable
-from amv.stores.sqlite.connection import mapped
+from amv.stores.sqlite.connection import Frozen, mapped
 from amv.stores.sqlite.reader import SqliteReader
 
 #: Each has a cache of its own, which a write by any connection empties; the
@@ -31,9 +31,14 @@ class ReaderPool:
     """At most *readers_max* connections that only read; the last one used is used next."""
 
     def __init__(
-        self, connect: Callable[[], apsw.Connection], readers_max: int, timeout_s: float
+        self,
+        connect: Callable[[], apsw.Connection],
+        readers_max: int,
+        timeout_s: float,
+        frozen: Frozen | None = None,
     ) -> None:
         self._connect = connect
+        self._frozen = frozen
         self._readers_max = readers_max
         self._timeout_s = timeout_s
         self._changed = threading.Condition()
@@ -52,6 +57,8 @@ class ReaderPool:
             self._discard(connected)
             raise StoreClosed("the store was closed; open it again")
         try:
+            if self._frozen is not None:
+                self._frozen.check()
             connected.execute("BEGIN")
         except BaseException:
             self._discard(connected)
@@ -62,6 +69,8 @@ class ReaderPool:
         """End the snapshot and make the connection available."""
         try:
             connected.execute("COMMIT")
+            if self._frozen is not None:
+                self._frozen.check()
         except BaseException:
             self._discard(connected)
             raise

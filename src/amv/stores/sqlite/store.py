@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import apsw
 
@@ -17,11 +17,21 @@ from amv.memory.ports import Event, Reader, Writer
 from amv.stores.sqlite.check import problems
 from amv.stores.sqlite.checkpoint import VFS, Checkpointer, register_vfs
 from amv.stores.sqlite.committer import Committer
-from amv.stores.sqlite.connection import Synchronous, check_library, connect, mapped
+from amv.stores.sqlite.connection import (
+    Frozen,
+    Synchronous,
+    check_library,
+    connect,
+    file_bytes,
+    is_of_full_disk,
+    log_bytes,
+    mapped,
+)
 from amv.stores.sqlite.damage import damaged
-from amv.stores.sqlite.events import EventLog, file_bytes
+from amv.stores.sqlite.events import EventLog
 from amv.stores.sqlite.migrate import check_file, check_schema, migrate
 from amv.stores.sqlite.pool import ReaderPool, Snapshot
+from amv.stores.sqlite.writer import SqliteWriter
 
 T = TypeVar("T")
 
@@ -38,16 +48,22 @@ class SqliteStore:
     """
 
     def __init__(
-        self, path: str, committer: Committer, pool: ReaderPool, *, is_read_only: bool
+        self,
+        path: str,
+        committer: Committer,
+        pool: ReaderPool,
+        *,
+        read_only: StoreError | None,
     ) -> None:
         self.path = path
         self._committer = committer
         self._pool = pool
         self._events = EventLog(path)
-        self._is_read_only = is_read_only
+        self._read_only = read_only
         self._is_closed = False
         # What another process left in the log may be of what was deleted.
         self._owes_erasure = file_bytes(Path(path + "-wal")) > 0
+        self._has_deleted = False
         self._pid = os.getpid()
 
     @classmethod
@@ -61,6 +77,9 @@ class SqliteStore:
         busy_timeout_s: float = 10.0,
     ) -> "SqliteStore":
         """Open the database, made if missing; its folder must exist.
+
+        One that may not be written, and one that nobody has open while the disk
+        is full, is opened to be read only: then nothing is written beside it.
 
         Args:
             path: the database file; its logs stand beside it.
@@ -82,10 +101,9 @@ class SqliteStore:
         if read_only and not Path(absolute).is_file():
             raise StoreUnavailable(f"there is no database at {absolute!r} to read")
         register_vfs()
-        opened = partial(connect, absolute, synchronous=synchronous, is_read_only=read_only)
         opened_to_checkpoint = partial(connect, absolute, synchronous=synchronous, vfs=VFS)
         try:
-            _prepare(opened, absolute, time.monotonic() + busy_timeout_s, is_read_only=read_only)
+            way = _way_in(absolute, synchronous, busy_timeout_s, read_only=read_only)
         except apsw.Error as error:
             raise mapped(error, f"{absolute!r} could not be opened") from error
         except UnicodeDecodeError as error:
@@ -93,10 +111,15 @@ class SqliteStore:
             raise damaged(f"{absolute!r}") from error
         return cls(
             absolute,
-            Committer(opened, Checkpointer(opened_to_checkpoint), busy_timeout_s),
-            ReaderPool(opened, readers_max, busy_timeout_s),
-            is_read_only=read_only,
+            Committer(way.opened, Checkpointer(opened_to_checkpoint), busy_timeout_s),
+            ReaderPool(way.opened, readers_max, busy_timeout_s, way.frozen),
+            read_only=way.read_only,
         )
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it was opened so, or could be opened in no other way."""
+        return self._read_only is not None
 
     def read(self) -> AbstractContextManager[Reader]:
         """Open a snapshot, for use by one thread; it is taken by the first thing read."""
@@ -113,25 +136,39 @@ class SqliteStore:
             StoreClosed: after `close`.
         """
         check_independent()
-        self._check_process()
-        if self._is_read_only:
-            raise StoreError("the store was opened to be read only")
-        return self._committer.write(work)
+        self._check_writable()
+        deletions = 0
+
+        def counted(writer: SqliteWriter) -> T:
+            nonlocal deletions
+            before = writer.deletions
+            try:
+                return work(writer)
+            finally:
+                deletions = writer.deletions - before
+
+        try:
+            return self._committer.write(counted)
+        finally:
+            # Only now: a log that was emptied before the commit did not hold it yet.
+            if deletions:
+                self._has_deleted = self._owes_erasure = True
 
     def log(self, events: Sequence[Event]) -> None:
         """Keep value events; they reach their log within 250 ms."""
         self._check_process()
-        if not self._is_read_only:
+        if not self.is_read_only:
             self._events.append(events)
 
     def fold(self, apply: Callable[[Writer, Sequence[Event]], None]) -> int:
         """Apply logged events, each exactly once; return how many.
 
-        Then empty the write-ahead log, if `erase` or a process before could not.
+        Then empty the write-ahead log, if something was deleted and not erased since,
+        or if a process before left one.
         """
         self._check_process()
         self._check_open()
-        if self._is_read_only:
+        if self.is_read_only:
             return 0
         count = self._events.fold(self._committer.write, apply)
         self._erase_owed()
@@ -141,9 +178,23 @@ class SqliteStore:
         if not self._owes_erasure:
             return
         try:
-            self._owes_erasure = not self._committer.truncate_log()
+            self._has_emptied_log()
         except StoreError as error:
-            _log.warning("%s", error)
+            if self._has_deleted:
+                _log.warning("%s", error)
+            else:
+                # Who deleted what is in there, if anybody did, was told so.
+                _log.info("the log of an earlier process can't be emptied yet: %s", error)
+
+    def _has_emptied_log(self) -> bool:
+        # First, so that what another thread deletes meanwhile is owed still.
+        self._owes_erasure, is_empty = False, False
+        try:
+            is_empty = self._committer.truncate_log()
+        finally:
+            if not is_empty:
+                self._owes_erasure = True
+        return is_empty
 
     @property
     def lost_events(self) -> int:
@@ -161,14 +212,11 @@ class SqliteStore:
 
     def erase(self) -> bool:
         """Empty the write-ahead log; False if a reader kept it from being so for 2 s."""
-        self._check_process()
-        if self._is_read_only:
-            raise StoreError("the store was opened to be read only")
+        self._check_writable()
         deadline_s = time.monotonic() + _ERASE_TIMEOUT_S
-        self._owes_erasure = True
+        self._has_deleted = True
         while True:
-            if self._committer.truncate_log():
-                self._owes_erasure = False
+            if self._has_emptied_log():
                 return True
             if time.monotonic() >= deadline_s:
                 return False
@@ -206,15 +254,78 @@ class SqliteStore:
             self._events.close()
         finally:
             # Last, so that the log is copied into the database and removed.
-            self._committer.close()
+            if not self.is_read_only:
+                self._committer.close()
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise StoreClosed("the store was closed; open it again")
 
+    def _check_writable(self) -> None:
+        self._check_process()
+        if self._read_only is not None:
+            self._check_open()
+            # An exception object belongs to one thread, so each gets its own.
+            raise type(self._read_only)(*self._read_only.args)
+
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
             raise StoreError("the store was opened before a fork; open it again in this process")
+
+
+class _Way(NamedTuple):
+    """How to connect to a database; *read_only* is why nothing can be written."""
+
+    opened: Callable[[], apsw.Connection]
+    read_only: StoreError | None = None
+    frozen: Frozen | None = None
+
+
+def _way_in(path: str, synchronous: Synchronous, timeout_s: float, *, read_only: bool) -> _Way:
+    """Return how a database can be opened, after that was tried."""
+    deadline_s = time.monotonic() + timeout_s
+    why = StoreError("the store was opened to be read only") if read_only else _unwritable(path)
+    opened = partial(connect, path, synchronous=synchronous, is_read_only=why is not None)
+    # Whoever reads leaves no files beside what others own.
+    is_frozen = why is not None and not read_only and not os.path.exists(path + "-wal")
+    try:
+        if not is_frozen:
+            _prepare(opened, path, deadline_s, is_read_only=why is not None)
+            return _Way(opened, why)
+    except (apsw.IOError, apsw.FullError, apsw.CantOpenError, apsw.ReadOnlyError) as error:
+        if is_of_full_disk(error):
+            why = StoreUnavailable(
+                f"the disk was full when {path!r} was opened, so that it can only be read; "
+                "nothing was written, free some space and open it again"
+            )
+        if why is None or not file_bytes(Path(path)):
+            raise
+        if log_bytes(path):
+            raise StoreUnavailable(
+                f"{why}; and what is in its log can't be read: {error}"
+            ) from error
+    if isinstance(why, StoreUnavailable):
+        _log.warning("%s", why)
+    frozen = Frozen(path)
+    opened = partial(connect, path, synchronous=synchronous, is_frozen=True)
+    _prepare(opened, path, deadline_s, is_read_only=True)
+    return _Way(opened, why, frozen)
+
+
+def _unwritable(path: str) -> StoreError | None:
+    """Return why this process may not write a database; None if it may."""
+    folder = os.path.dirname(path)
+    is_there = os.path.exists(path)
+    has_logs = all(os.access(path + ending, os.W_OK) for ending in ("-wal", "-shm"))
+    if is_there and not os.access(path, os.W_OK):
+        what = "it is not writable"
+    elif not os.access(folder, os.W_OK) and not (is_there and has_logs):
+        what = f"its folder {folder!r} is not writable, where its log stands"
+    else:
+        return None
+    if not is_there:
+        raise StoreUnavailable(f"{path!r} can't be made: {what}")
+    return StoreError(f"{path!r} can only be read: {what}")
 
 
 def _prepare(

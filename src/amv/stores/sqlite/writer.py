@@ -160,6 +160,8 @@ class SqliteWriter(SqliteReader):
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__(connection)
         self._executemany: Callable[..., Any] = connection.executemany
+        # How often something was deleted for good, whose bytes are to be erased.
+        self.deletions = 0
 
     # ------------------------------------------------------------ namespaces
 
@@ -191,12 +193,15 @@ class SqliteWriter(SqliteReader):
         self._execute(_REKEY, (shift, ns_id))
 
     def drop_namespace(self, ns_id: int) -> None:
+        self.deletions += 1
         for statement in _DROP_NAMESPACE:
             self._execute(statement, (ns_id,))
 
     def drop_beside(self, name: Namespace) -> bool:
         self._execute("DELETE FROM guard_text WHERE namespace = ?", (namespace_text(name),))
-        return self._connection.changes() > 0
+        has_dropped = self._connection.changes() > 0
+        self.deletions += has_dropped
+        return has_dropped
 
     def log_change(self, ns_id: int, version: int, change: Change) -> None:
         self._execute(
@@ -263,6 +268,7 @@ class SqliteWriter(SqliteReader):
     def delete(self, keys: Sequence[int]) -> None:
         if not keys:
             return
+        self.deletions += 1
         array = ascending(np.array(keys, dtype=np.int64))
         found = self._execute(
             "SELECT key, ns_id, status, metadata FROM item"
