@@ -31,6 +31,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep what bytes are written to."""
         # That of uvloop is one by what it does, not by its class.
         self._transport = cast(asyncio.Transport, transport)
 
@@ -41,6 +42,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
+        """Take a part of a reply, and pass the reply on once it is whole."""
         self._got = self._got + data if self._got else data
         end = self._got.find(b"\r\n\r\n")
         if end < 0:
@@ -52,6 +54,7 @@ class Connection(asyncio.Protocol):
         self._load.is_free(self)
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Tell that this is of no more use."""
         self._load.is_lost(self)
 
 
