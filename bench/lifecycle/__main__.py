@@ -164,7 +164,7 @@ def main(
         raise SystemExit(report.checked(grouped(read(path, into)), console))
     chosen = [BY_NAME[n] for n in named(arms, list(BY_NAME), "policies")] if arms else list(ARMS)
     tables = named(workloads, [*WORKLOADS, "real"], "workloads")
-    for seed in (int(text) for text in seeds.split(",")):
+    for seed in (int(text) for text in seeds.split(",") if text):
         for name in tables:
             if name in WORKLOADS:
                 bench.counted(WORKLOADS[name](seed, share), chosen, share)
