@@ -146,6 +146,9 @@ def main(
     locomo: Annotated[
         Path | None, typer.Option(metavar="FILE", help="LoCoMo's conversations.")
     ] = None,
+    most: Annotated[
+        int | None, typer.Option("--conversations", metavar="N", help="At most so many of them.")
+    ] = None,
     into: Annotated[
         str | None, typer.Option("--into", metavar="ID", help="A run to add to; else a new one.")
     ] = None,
@@ -170,7 +173,7 @@ def main(
                 bench.counted(WORKLOADS[name](seed, share), chosen, share)
                 continue
             try:
-                bench.counted(real(seed, conversations(locomo)), chosen, REAL_SHARE)
+                bench.counted(real(seed, conversations(locomo), most=most), chosen, REAL_SHARE)
             except NoConversations as error:
                 console.print(f"real: {error}", markup=False)
     by_name = {arm.name: arm for arm in chosen}
