@@ -19,7 +19,7 @@ from bench.lifecycle.ops import DAY_S, START_S, Op, Workload, sent
 from bench.lifecycle.real import NoConversations, conversations, real
 from bench.lifecycle.run import bins, figures, merged, quantile
 from bench.lifecycle.scale import scale
-from bench.lifecycle.targets import OURS, verdicts
+from bench.lifecycle.targets import OURS, of, verdicts
 from bench.lifecycle.workloads import WORKLOADS
 from bench.store_rows import Row, Sink, read
 
@@ -248,6 +248,17 @@ def test_a_row_says_what_was_found_hot_and_refused() -> None:
     assert one.recall(over_days=3.5) == 0.0
     assert one.late(READS)[0] == 0.0
     assert one.late(READS)[1] == pytest.approx(1 / 3)
+
+
+def test_policies_are_compared_by_the_seeds_that_both_have() -> None:
+    """Another seed is another workload: its luck must not count for one side alone."""
+    row = {"measure": "lifecycle", "workload": "aged", "way": "closed"}
+    groups = grouped([{**row, "arm": a, "seed": n} for a, n in ((OURS, 1), ("lru", 1), ("lru", 2))])
+    pair = of(groups, "aged", "closed", OURS, "lru")
+
+    assert pair is not None
+    assert [[row["seed"] for row in one.rows] for one in pair] == [[1], [1]]
+    assert of(groups, "aged", "closed", OURS, "fifo") is None
 
 
 # Through the gateway

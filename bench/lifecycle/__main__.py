@@ -2,7 +2,7 @@
 
 python -m bench.lifecycle                       # all of it, at full size: hours
 python -m bench.lifecycle --share 0.05          # a twentieth of the requests, and of the limits
-python -m bench.lifecycle --quick               # three workloads, four policies, under 3 minutes
+python -m bench.lifecycle --quick               # three workloads, four policies, small
 python -m bench.lifecycle --workloads aged,phases --arms lru,amv-default --seeds 1
 """
 

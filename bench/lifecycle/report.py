@@ -45,6 +45,7 @@ class Table(NamedTuple):
 
 FOUND = (
     "policy",
+    "seeds",
     "recall",
     f"older than {FORTNIGHT:.0f} d",
     "in hot",
@@ -103,10 +104,9 @@ def _title(workload: str, way: str, arms: Mapping[str, Of]) -> str:
         "paced": f"{row['rate']:g} requests a second",
         "embedded": "the default embedder in the path, twelve connections",
     }[way]
-    seeds = sorted({one["seed"] for arm in arms.values() for one in arm.rows})
     return (
         f"{workload}: {how}; share {row['share']:g}, {row['about']['days']:g} days "
-        f"{row['factor']:,.0f} times as fast, seeds {', '.join(map(str, seeds))}"
+        f"{row['factor']:,.0f} times as fast"
     )
 
 
@@ -119,6 +119,7 @@ def _found(name: str, one: Of) -> list[str]:
     says, tiers = BY_NAME[name].says, BY_NAME[name].has_tiers
     return [
         says,
+        ", ".join(str(row["seed"]) for row in one.rows),
         _number(one.recall(), 4),
         _number(one.recall(over_days=FORTNIGHT), 4),
         _number(one.hot_recall(), 3) if tiers else "",
