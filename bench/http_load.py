@@ -21,56 +21,14 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import uvloop
 
+from bench.http_connection import Connection, connect, posted
+
 _TOTAL = re.compile(rb'"total":(\d+)')
-_LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 _DRAIN_S = 30.0
-
-
-class _Connection(asyncio.Protocol):
-    """One kept-alive connection; has at most one request under way."""
-
-    def __init__(self, load: "_Load") -> None:
-        self._load = load
-        self._due_s = 0.0
-        self._line = 0
-        self._got = b""
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # That of uvloop is one by what it does, not by its class.
-        self._transport = cast(asyncio.Transport, transport)
-
-    def send(self, line: int, request: bytes, due_s: float) -> None:
-        """Send one request, made of a line of the bodies, which was due at *due_s*."""
-        assert self._transport is not None
-        self._line, self._due_s, self._got = line, due_s, b""
-        self._transport.write(request)
-
-    def data_received(self, data: bytes) -> None:
-        self._got = self._got + data if self._got else data
-        end = self._got.find(b"\r\n\r\n")
-        if end < 0:
-            return
-        found = _LENGTH.search(self._got, 0, end)
-        if found is None or len(self._got) < end + 4 + int(found[1]):
-            return
-        total = _TOTAL.search(self._got, end)
-        self._load.note(
-            self._line,
-            self._due_s,
-            time.perf_counter() - self._due_s,
-            int(self._got[9:12]),
-            int(total[1]) if total else -1,
-        )
-        self._load.is_free(self)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._load.is_lost(self)
 
 
 class _Load:
@@ -81,7 +39,7 @@ class _Load:
         self._order = rng.integers(0, len(requests), 1 << 16).tolist()
         self._waiting: deque[tuple[int, bytes, float]] = deque()
         # The one idle for longest is used first, so that none is idle until it is closed.
-        self._free: deque[_Connection] = deque()
+        self._free: deque[Connection] = deque()
         self._sent = 0
         self.closed_until_s: float | None = None
         self.lost = 0
@@ -91,15 +49,16 @@ class _Load:
         self.statuses: list[int] = []
         self.totals: list[int] = []
 
-    def note(self, line: int, due_s: float, took_s: float, status: int, total: int) -> None:
+    def replied(self, line: int, due_s: float, status: int, reply: bytes, body_at: int) -> None:
         """Note one reply."""
+        total = _TOTAL.search(reply, body_at)
+        self.took_s.append(time.perf_counter() - due_s)
         self.lines.append(line)
         self.due_s.append(due_s)
-        self.took_s.append(took_s)
         self.statuses.append(status)
-        self.totals.append(total)
+        self.totals.append(int(total[1]) if total else -1)
 
-    def is_free(self, connection: _Connection) -> None:
+    def is_free(self, connection: Connection) -> None:
         """Give a connection its next request, if one is due."""
         if self._waiting:
             connection.send(*self._waiting.popleft())
@@ -108,7 +67,7 @@ class _Load:
         else:
             self._free.append(connection)
 
-    def is_lost(self, connection: _Connection) -> None:
+    def is_lost(self, connection: Connection) -> None:
         """Use a connection no more: a server closes one that was idle for long."""
         self.lost += 1
         if connection in self._free:
@@ -137,11 +96,8 @@ async def _run(
 ) -> _Load:
     rng = np.random.default_rng(seed)
     load = _Load(requests, rng)
-    loop = asyncio.get_running_loop()
-    host, _, port = address.rpartition("/")[2].rpartition(":")
-    for _ in range(connections):
-        _, made = await loop.create_connection(lambda: _Connection(load), host, int(port))
-        load.is_free(made)
+    for connection in await connect(address, load, connections):
+        load.is_free(connection)
     begin_s = time.perf_counter() + 0.1
     if not rate:
         load.closed_until_s = begin_s + seconds
@@ -163,10 +119,7 @@ async def _run(
 
 def _request(line: bytes, path: str) -> bytes:
     own, _, body = line.partition(b" ") if line.startswith(b"/") else (path.encode(), b"", line)
-    return (
-        b"POST %b HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-        b"content-length: %d\r\n\r\n%b" % (own, len(body), body)
-    )
+    return posted(own, body)
 
 
 def main(arguments: list[str]) -> None:

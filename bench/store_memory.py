@@ -6,17 +6,22 @@ and searching: most items are then cold, some warm, a few hot.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 import amv
+from amv.memory.value import PRESETS
 from amv.testing import FakeClock
 from bench.datasets import DIMENSION, Dataset
 from bench.store_given import NAMESPACE, Given
 
 _DAY_S = 86_400.0
+
+#: Constants under which a month without use makes an item cold, so that there is something in
+#: every tier when it is searched.  Under those of the default hot would hold all that is used.
+MODEL = replace(PRESETS["paper"], exposed_cap=0.61)
 _IDLE_DAYS = 45
 _LATER_DAYS = 5
 _HOT_SHARE = 0.01
@@ -38,7 +43,10 @@ class Subject:
         return amv.Memory.open(
             str(self.path),
             embedder=Given(self.dataset.embedder_id, DIMENSION),
-            settings=amv.Settings(upkeep_interval_s=None, memory=settings or self.settings),
+            settings=amv.Settings(
+                upkeep_interval_s=None,
+                memory=replace(settings or self.settings, value_model=MODEL),
+            ),
             clock=self.clock,
         )
 

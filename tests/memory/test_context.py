@@ -141,3 +141,19 @@ def test_the_estimate_is_the_documented_count(text: str, tokens: int) -> None:
 def test_the_estimate_is_not_below_a_real_tokenizer(text: str, tokens: int) -> None:
     """An estimate that is too low lets a prompt overflow."""
     assert estimate_tokens(text) >= tokens
+
+
+@given(
+    st.lists(st.text(alphabet=" \n\t-aB9.é\u00a0\u3000字", max_size=12), max_size=8),
+    st.integers(1, 60),
+)
+def test_blocks_counted_one_by_one_are_the_text_counted_whole(
+    contents: list[str], token_budget: int
+) -> None:
+    """Counting each block once is what makes a long context cheap; it must not change one."""
+    entries = [entry(content, str(place)) for place, content in enumerate(contents)]
+
+    packed = pack(entries, token_budget, estimate_tokens)
+
+    assert packed == pack(entries, token_budget, lambda text: estimate_tokens(text))
+    assert packed.tokens == estimate_tokens(packed.text)

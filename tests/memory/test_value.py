@@ -201,8 +201,8 @@ def test_a_gain_ends_at_its_cap(
 
 
 def test_exposure_stops_at_its_cap_also_with_a_gain_larger_than_the_distance() -> None:
-    """0.5 + 0.08 + 0.08 would be 0.66; ours ends at the cap."""
-    key = value_key(DEFAULT.initial, NOW_S, DEFAULT)
+    """0.001 + 0.008 would be 0.009; ours ends at the cap."""
+    key = value_key(0.001, NOW_S, DEFAULT)
     for _ in range(2):
         key = apply_event(key, NOW_S, EventKind.EXPOSED, DEFAULT)
 
@@ -212,7 +212,7 @@ def test_exposure_stops_at_its_cap_also_with_a_gain_larger_than_the_distance() -
 @given(start=values, gaps_s=st.lists(st.floats(0.0, 10 * DAY_S), max_size=40))
 def test_exposure_alone_never_makes_an_item_hot(start: float, gaps_s: list[float]) -> None:
     """What is returned often and never used must not fill the hot tier."""
-    at_s, key = NOW_S, value_key(min(start, DEFAULT.hot.demote - 0.011), NOW_S, DEFAULT)
+    at_s, key = NOW_S, value_key(min(start, 0.99 * DEFAULT.hot.demote), NOW_S, DEFAULT)
     for gap_s in gaps_s:
         at_s += gap_s
         key = apply_event(key, at_s, EventKind.EXPOSED, DEFAULT)
@@ -240,12 +240,32 @@ def test_many_exposures_at_once_are_those_one_by_one(
 
 
 def test_exposure_alone_does_not_keep_a_hot_item_hot() -> None:
-    """Once used, then only returned every day: in time it falls below the hot band."""
-    key = value_key(1.0, NOW_S, DEFAULT)
-    for day in range(1, 31):
+    """Used once, then only returned every day: in time it falls below the hot band."""
+    key = apply_event(
+        value_key(DEFAULT.initial, NOW_S, DEFAULT), NOW_S, EventKind.CONTRIBUTED, DEFAULT
+    )
+    for day in range(1, 121):
         key = apply_event(key, NOW_S + day * DAY_S, EventKind.EXPOSED, DEFAULT)
 
-    assert key < threshold_key(DEFAULT.hot.demote, NOW_S + 30 * DAY_S, DEFAULT)
+    assert key < threshold_key(DEFAULT.hot.demote, NOW_S + 120 * DAY_S, DEFAULT)
+
+
+def test_a_new_item_that_is_only_ever_returned_leaves_hot_within_two_half_lives() -> None:
+    key = value_key(DEFAULT.initial, NOW_S, DEFAULT)
+    assert key >= threshold_key(DEFAULT.hot.promote, NOW_S, DEFAULT)
+    for day in range(1, 61):
+        key = apply_event(key, NOW_S + day * DAY_S, EventKind.EXPOSED, DEFAULT)
+
+    assert key < threshold_key(DEFAULT.hot.demote, NOW_S + 60 * DAY_S, DEFAULT)
+
+
+def test_what_contributed_once_outlasts_what_is_new_for_two_half_lives() -> None:
+    """Whatever is written meanwhile, a fact that was needed once is still worth more."""
+    used = apply_event(
+        value_key(DEFAULT.initial, NOW_S, DEFAULT), NOW_S, EventKind.CONTRIBUTED, DEFAULT
+    )
+
+    assert used > value_key(DEFAULT.initial, NOW_S + 2 * DEFAULT.half_life_s, DEFAULT)
 
 
 def test_exposure_alone_keeps_a_hot_item_hot_in_the_paper() -> None:

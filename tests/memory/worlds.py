@@ -12,6 +12,7 @@ from amv.memory.ports import Embedder, Event, NamespaceRow, Store, Writer
 from amv.memory.service import MemoryService
 from amv.memory.settings import CellSettings, MemorySettings
 from amv.memory.tiers import Tier
+from amv.memory.value import PRESETS
 from amv.testing import FakeClock
 
 T = TypeVar("T")
@@ -23,8 +24,13 @@ DAY_S = 86_400.0
 MONTH_S = 30 * DAY_S
 YEAR_S = 365 * DAY_S
 
+#: Constants of the tests' own, so that better ones of the product change no scene: an
+#: item goes cold unused after a month, and is hot once it was used twice.
+MODEL = replace(PRESETS["paper"], exposed_cap=0.61)
+
 SMALL = MemorySettings(
     keep_repeats=True,
+    value_model=MODEL,
     hot_max=8,
     probation_max=2,
     cells=CellSettings(

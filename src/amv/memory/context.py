@@ -54,14 +54,40 @@ def pack(
     """
     if not token_budget >= 1:
         raise InvalidInput(f"need a token budget of at least 1, got {shown(token_budget)}")
+    count = _Blocks() if count_tokens is estimate_tokens else None
     packed = Packed(text="", item_ids=(), tokens=0)
     for entry in entries:
         block = _block(entry)
         text = f"{packed.text}\n{block}" if packed.item_ids else block
-        tokens = count_tokens(text)
+        tokens = count_tokens(text) if count is None else count.with_block(block)
         if tokens <= token_budget:
             packed = Packed(text=text, item_ids=(*packed.item_ids, entry.id), tokens=tokens)
+            if count is not None:
+                count.take()
     return packed
+
+
+class _Blocks:
+    """What `estimate_tokens` says of a growing text, counting each block once.
+
+    A block begins with a dash, which is a piece of its own, so that none reaches
+    across from what stands before: the sum over the blocks, each with its end of
+    line, is that of the text.
+    """
+
+    def __init__(self) -> None:
+        self._before = self._ended = 0
+
+    def with_block(self, block: str) -> int:
+        """Return the tokens of the text with *block* at its end."""
+        self._ended = estimate_tokens(block + "\n")
+        # The end of the line is one more, unless it joins white space before it.
+        last = estimate_tokens(block) if block[-1].isspace() else self._ended - 1
+        return self._before + last
+
+    def take(self) -> None:
+        """Add the last block to the text."""
+        self._before += self._ended
 
 
 def _block(entry: ContextEntry) -> str:

@@ -28,7 +28,15 @@ from amv.memory.item import (
     check_interval,
     check_namespace,
 )
-from amv.memory.ports import PASSAGES_MAX, Embedder, NamespaceRow, Store, Vectors, Writer
+from amv.memory.ports import (
+    PASSAGES_MAX,
+    Embedder,
+    Event,
+    NamespaceRow,
+    Store,
+    Vectors,
+    Writer,
+)
 from amv.memory.query import Outcome, Query
 from amv.memory.reading import MemoryReading
 from amv.memory.results import Activity, ForgetReceipt, SweepReport
@@ -390,11 +398,12 @@ class MemoryService(MemoryReading):
 
     def flush(self) -> int:
         """Fold all logged value events into the items; return how many."""
-        folded = self._store.fold(
-            lambda tx, events: upkeep.apply_events(tx, events, self._settings, self._clock())
-        )
+        folded = self._store.fold(self._apply_events)
         self._folded += folded
         return folded
+
+    def _apply_events(self, tx: Writer, events: Sequence[Event]) -> None:
+        upkeep.apply_events(tx, events, self._settings, self._clock())
 
     def maintain(self) -> None:
         """Fold value events and sweep what is due; meant to be called now and then."""
