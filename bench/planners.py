@@ -1,6 +1,6 @@
 """How good plans are, and how fast decisions.
 
-    python -m bench.planners                     # everything: about five minutes
+    python -m bench.planners                     # everything: about ten minutes
     python -m bench.planners --instances 200 --decisions 100 --seconds 2
 
 Regret is what following a planner loses more than the best plan does, as a
@@ -28,10 +28,10 @@ from rich.table import Table
 
 import amv
 from amv.guard.ahead import default, lookahead
-from amv.guard.plan import exact, myopic, policy_value
+from amv.guard.plan import Problem, exact, myopic, policy_value
 from bench import machine
 from bench.latency import gateway, load, serving
-from bench.planner_cases import instance, sized
+from bench.planner_cases import instance, mixed, sized, wide
 from bench.store_rows import Row, Sink, now, read
 
 SEED = 1
@@ -75,11 +75,19 @@ def remember(memory: amv.Memory, orders: int, parts: Sequence[str]) -> None:
     )
 
 
-def regret(count: int, sink: Sink) -> None:
+DRAWN: Mapping[str, Callable[[np.random.Generator], Problem]] = {
+    "usual": instance,
+    "wide": wide,
+    "mixed": mixed,
+}
+"""Sorts of decisions, as `bench.planner_cases` draws them; the targets are those of the first."""
+
+
+def regret(count: int, sink: Sink, sort: str = "usual") -> None:
     """Measure what look-ahead and myopic planning lose more than the exact plan."""
     drawn: list[dict[str, float]] = []
     for number in range(count):
-        problem = instance(np.random.default_rng([SEED, number]))
+        problem = DRAWN[sort](np.random.default_rng([SEED, number]))
         best = exact(problem).expected_loss
         drawn.append(
             {
@@ -92,6 +100,7 @@ def regret(count: int, sink: Sink) -> None:
         )
     sink.add(
         "regret",
+        sort=sort,
         seeds=[[SEED, number] for number in range(count)],
         **{name: [one[name] for one in drawn] for name in drawn[0]},
     )
@@ -250,11 +259,13 @@ def figures(rows: Sequence[Row]) -> list[Figure]:
 def _regrets(row: Row) -> list[Figure]:
     best = np.asarray(row["best"])
     found = []
-    for planner, targets in (("lookahead", (1.0, 5.0, 10.0)), ("myopic", (None, None, None))):
+    sort = row.get("sort", "usual")
+    asked = (1.0, 5.0, 10.0) if sort == "usual" else (None, None, None)
+    for planner, targets in (("lookahead", asked), ("myopic", (None, None, None))):
         shares = 100.0 * (np.asarray(row[planner]) - best) / best
         values = (shares.mean(), np.quantile(shares, 0.99), shares.max())
         for name, value, target in zip(("mean", "p99", "worst"), values, targets, strict=True):
-            what = f"regret of {planner}, {len(best):,} decisions, {name}"
+            what = f"regret of {planner}, {len(best):,} {sort} decisions, {name}"
             found.append(Figure(what, float(value), "%", target))
     return found
 
@@ -288,7 +299,8 @@ def run(sink: Sink, *, instances: int, repeats: int, decisions: int, seconds: fl
     planning(repeats, sink)
     deciding(decisions, sink)
     serving_decisions(seconds, sink)
-    regret(instances, sink)
+    for sort in DRAWN:
+        regret(instances, sink, sort)
 
 
 def main(

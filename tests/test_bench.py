@@ -124,7 +124,7 @@ def test_planners_are_measured_and_held_to_their_targets(tmp_path: Path) -> None
     assert by_measure["serving"]["statuses"].keys() == {"200"}
     assert len(by_measure["regret"]["seeds"]) == 20
     regrets = [one for one in planners.figures(rows) if "regret of lookahead" in one.what]
-    assert len(regrets) == 3
+    assert len(regrets) == 3 * len(planners.DRAWN)
     assert all(one.is_met for one in regrets)
     assert isinstance(console.file, io.StringIO)
     assert "pass" in console.file.getvalue()

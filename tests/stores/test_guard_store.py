@@ -217,7 +217,7 @@ def test_control_the_words_of_a_decision_are_in_the_file_until_then(path: Path) 
 
 
 def test_what_is_forgotten_while_a_check_runs_is_not_written_down(path: Path) -> None:
-    with opened(str(path)) as guard:
+    with opened(str(path), policy_of(defaults={"audit": 1.0})) as guard:
         item_id = remember(guard, CANARY)
 
         @guard.verifier("order_status")

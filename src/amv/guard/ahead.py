@@ -162,7 +162,12 @@ class _Ahead:
         return value
 
     def _chain(self, weights: Matrix, open_: npt.NDArray[np.bool_], can: Bits) -> Vector:
-        """Return the value of checking until refuted, in an order that refutes cheaply."""
+        """Return the value of checking until refuted, those first that refute cheaply.
+
+        Only refuting an action that is wrong is worth something.  To refute one that
+        is right loses what abstaining does, so that this is part of a check's price:
+        one that often errs so comes last, where what is confirmed by then may do.
+        """
         ends, costs = [], []
         w, free = weights, open_.copy()
         while free.any():
@@ -172,8 +177,10 @@ class _Ahead:
             halts = stopped(mass, risk, harm, self._problem.prices, repair)
             confirmed = mass[:, self._confirm]
             total = w.sum(axis=1)
-            refuted = np.maximum(total[:, None] - confirmed, 1e-300)
-            ratio = np.where(free, self._prices[None, :] * total[:, None] / refuted, np.inf)
+            wrong = (w @ self._sums[2])[:, None] - harm[:, self._confirm]
+            erring = np.maximum(total[:, None] - confirmed - wrong, 0.0)
+            price = self._prices * total[:, None] + self._problem.prices.abstain * erring
+            ratio = np.where(free, price / np.maximum(wrong, 1e-300), np.inf)
             pick = ratio.argmin(axis=1)
             usable = free[np.arange(len(w)), pick]
             other = np.zeros(len(w))
