@@ -15,9 +15,12 @@ from amv.memory.lexical import (
     MAX_TERM_CHARS,
     POSTING,
     bm25,
+    completed,
+    idf,
     query_terms,
     read_plan,
     term_counts,
+    whole_terms,
 )
 
 Part = tuple[int, npt.NDArray[np.void]]
@@ -327,3 +330,36 @@ def test_totals_that_lag_behind_the_postings_do_no_harm() -> None:
     _, scores = bm25([(5, postings((1, 1, 9)))], 3, 0.0)
 
     assert 0.0 < scores[0] < 1.0
+
+
+def test_terms_looked_up_in_texts_count_as_if_their_postings_had_been_read() -> None:
+    """Too many items hold them to read all; what is left in the end is looked through."""
+    texts = ["rome trip trip", "rome and a long trip by train", "rome", "a trip"]
+    counted = [term_counts(text) for text in texts]
+    mean = sum(length for _, length in counted) / len(texts)
+
+    def part(term: str) -> Part:
+        rows = [(k, n[term], length) for k, (n, length) in enumerate(counted) if term in n]
+        return len(rows), postings(*rows)
+
+    keys, whole = bm25([part(term) for term in ("rome", "trip", "train")], 4, mean)
+    whole_of = dict(zip(keys.tolist(), whole.tolist(), strict=True))
+    some, scores = bm25([part("rome")], 4, mean)
+    unread = {term: idf(part(term)[0], 4) for term in ("trip", "train")}
+    of_some = [texts[key] for key in some.tolist()]
+    found = completed(scores, idf(3, 4), unread, of_some, mean)
+
+    assert found.tolist() == pytest.approx([whole_of[key] for key in some.tolist()])
+    first = completed(scores, idf(3, 4), unread, of_some[:1], mean)
+    assert first[0] == found[0]
+    assert (first[1:] < scores[1:]).all()
+
+
+def test_a_plan_is_cut_to_the_terms_it_reads_whole() -> None:
+    """Or else to the first: by something the items must be found."""
+    frequencies = {"rome": 3, "trip": 500, "go": 900}
+
+    assert whole_terms(read_plan(frequencies, 1000), frequencies) == 2
+    assert whole_terms(read_plan(frequencies, 2000), frequencies) == 3
+    assert whole_terms(read_plan({"go": 900}, 100), frequencies) == 1
+    assert whole_terms([], frequencies) == 0

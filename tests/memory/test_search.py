@@ -22,6 +22,7 @@ from amv.memory.ports import Floats, Reader, Store
 from amv.memory.ranking import RankWeights
 from amv.memory.resident import run_resident
 from amv.memory.results import SearchResult
+from amv.memory.service import MemoryService
 from amv.memory.settings import Budget, CellSettings
 from amv.stores.memory import MemoryStore
 from tests.memory.worlds import ALICE, DAY_S, DIMENSION, MONTH_S, SMALL, WordByWord, World
@@ -533,6 +534,22 @@ def is_within(result: SearchResult, budget: Budget) -> bool:
         and 0 <= scanned.postings <= budget.postings
         and scanned.total == scanned.hot + scanned.warm + scanned.cold + scanned.postings
     )
+
+
+def test_a_common_word_counts_in_old_items_as_in_new_ones(store: Store) -> None:
+    """Only postings of the newest could be read; items found by rarer words are looked through."""
+    world = World(store, replace(NO_CELLS, budget=TIGHT, weights=RankWeights(vector=0.0)))
+    whole = world.another(replace(NO_CELLS, weights=RankWeights(vector=0.0)))
+    texts = ["visa and dog", "visa and cat"]
+    texts += [f"dog number{n}" for n in range(300)]
+    world.memory.add_many([{"content": text, "namespace": ALICE} for text in texts])
+
+    def ranked(memory: MemoryService) -> list[tuple[str, float]]:
+        hits = memory.search("dog visa", namespace=ALICE, k=2).hits
+        return [(hit.item.content, round(hit.lexical, 5)) for hit in hits]
+
+    assert [content for content, _ in ranked(world.memory)] == texts[:2]
+    assert ranked(world.memory) == ranked(whole)
 
 
 def distinct_counts(world: World, query: Floats, *, k: int, cold: bool | None) -> tuple[int, int]:

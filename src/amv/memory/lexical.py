@@ -36,6 +36,9 @@ POSTING = np.dtype([("key", "<i8"), ("tf", "u1"), ("length", "<u2")])
 TF_MAX = 255
 LENGTH_MAX = 65_535
 
+K1, B = 1.2, 0.75
+"""How slowly repetition of a term saturates, and how much a long item is discounted."""
+
 MAX_TERM_CHARS = 64
 _CACHED_TOKENS = 32_768
 
@@ -215,12 +218,55 @@ def read_plan(document_frequencies: Mapping[str, int], budget: int) -> list[tupl
     return plan
 
 
+def whole_terms(plan: Sequence[tuple[str, int]], frequencies: Mapping[str, int]) -> int:
+    """Return how many terms of a plan to read: those read whole, or else the first.
+
+    A common term of which only the newest postings are read lifts what is new over
+    what is old.  It is better looked up in the few items that are left in the end
+    (see `completed`), unless there is no rarer one to find any by.
+
+    >>> whole_terms([("rome", 3), ("trip", 97)], {"rome": 3, "trip": 500})
+    1
+    >>> whole_terms([("trip", 100)], {"trip": 500})
+    1
+    """
+    return max(1, sum(count == frequencies[term] for term, count in plan)) if plan else 0
+
+
+def completed(
+    scores: npt.NDArray[np.float32],
+    read_weight: float,
+    unread: Mapping[str, float],
+    texts: Sequence[str],
+    mean_length: float,
+) -> npt.NDArray[np.float32]:
+    """Return scores of `bm25` as they are with terms whose postings were not read.
+
+    Args:
+        scores: of n items, best first, with the terms read.
+        read_weight: the sum of the idf of these.
+        unread: the idf of each other term.
+        texts: what the first of the items are indexed by; these terms are counted in
+            them, and taken to be absent from the others.
+        mean_length: as for `bm25`.
+    """
+    reached = scores.astype(np.float64) * read_weight
+    for place, text in enumerate(texts):
+        counts, length = term_counts(text)
+        discount = K1 * (1.0 - B + B * length / max(1.0, mean_length))
+        for term, weight in unread.items():
+            tf = counts.get(term, 0)
+            reached[place] += weight * tf / (tf + discount)
+    whole: npt.NDArray[np.float64] = reached / (read_weight + sum(unread.values()))
+    return whole.astype(np.float32)
+
+
 def bm25(
     parts: Sequence[tuple[int, npt.NDArray[np.void]]],
     n_items: int,
     mean_length: float,
-    k1: float = 1.2,
-    b: float = 0.75,
+    k1: float = K1,
+    b: float = B,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """Return the keys of the items that match, and their scores in [0, 1), best first.
 
@@ -242,7 +288,7 @@ def bm25(
     if not any(len(postings) for _, postings in parts):
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
     mean_length = mean_length if mean_length > 0.0 else 1.0
-    weights = [_idf(min(frequency, n_items), n_items) for frequency, _ in parts]
+    weights = [idf(frequency, n_items) for frequency, _ in parts]
     read = np.concatenate([postings for _, postings in parts])
     weight = np.repeat(weights, [len(postings) for _, postings in parts])
 
@@ -256,5 +302,7 @@ def bm25(
     return keys[order].astype(np.int64), scores[order]
 
 
-def _idf(frequency: int, n_items: int) -> float:
+def idf(frequency: int, n_items: int) -> float:
+    """Return how much a term says that stands in *frequency* of *n_items* items."""
+    frequency = min(frequency, n_items)
     return math.log1p((n_items - frequency + 0.5) / (frequency + 0.5))

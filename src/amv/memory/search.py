@@ -31,6 +31,9 @@ from amv.memory.resident import run_resident
 from amv.memory.results import Scanned
 from amv.memory.settings import MemorySettings
 
+LOOKED_THROUGH = 32
+"""In how many of the best items terms are counted that too many hold to read their postings."""
+
 LEXICAL_VECTORS = 64
 """How many items found only by their words are scored against the query's vector."""
 
@@ -60,6 +63,8 @@ class _Scan:
     reasons: list[str] = field(default_factory=list)
     lexical_keys: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     lexical_scores: Floats = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
+    read_weight: float = 0.0
+    unread: dict[str, float] = field(default_factory=dict)
 
     @property
     def rerank_reserve(self) -> int:
@@ -277,7 +282,9 @@ def _lexical(scan: _Scan, allowed: list[int] | None) -> None:
     frequencies = scan.reader.frequencies(row.ns_id, query.terms)
     room = scan.settings.budget.postings - LEXICAL_VECTORS
     parts = []
-    for term, count in lexical.read_plan(frequencies, room):
+    plan = lexical.read_plan(frequencies, room)
+    plan = plan[: lexical.whole_terms(plan, frequencies)]
+    for term, count in plan:
         postings = scan.reader.postings(row.ns_id, term, count)
         scan.postings += len(postings)
         parts.append((frequencies[term], postings))
@@ -286,6 +293,9 @@ def _lexical(scan: _Scan, allowed: list[int] | None) -> None:
         kept = np.isin(keys, np.asarray(allowed, dtype=np.int64))
         keys, scores = keys[kept], scores[kept]
     scan.lexical_keys, scan.lexical_scores = keys, scores
+    weights = {term: lexical.idf(count, row.live) for term, count in frequencies.items()}
+    scan.read_weight = sum(weights.pop(term) for term, _ in plan)
+    scan.unread = weights
     # The best of them are also scored by vector, wherever they are kept.
     place = {key: n for n, key in enumerate(keys[:LEXICAL_VECTORS].tolist())}
     ids = scan.reader.vector_ids(list(place)).tolist()
@@ -376,13 +386,25 @@ def _walk(scan: _Scan) -> list[Match]:
     exact = _rescored(scan, found.vector_ids[places], found.similarities[places])
     values = scan.values_of(chosen)
     worth = np.asarray(values, dtype=np.float32)
-    ranks = fuse(exact, found.lexical[places], worth, scan.settings.weights)
+    words = _completed(scan, found.lexical[places], chosen)
+    ranks = fuse(exact, words, worth, scan.settings.weights)
     return [
-        Match(
-            chosen[i], float(exact[i]), float(found.lexical[places[i]]), float(ranks[i]), values[i]
-        )
+        Match(chosen[i], float(exact[i]), float(words[i]), float(ranks[i]), values[i])
         for i in np.lexsort((-keys, -ranks)).tolist()
     ]
+
+
+def _completed(scan: _Scan, scores: Floats, cards: list[Card]) -> Floats:
+    """Add to the word matches of what is left the terms whose postings were not read.
+
+    Superseded items, of which a search of the past finds some, have all terms already.
+    """
+    if not scan.unread or scan.query.at_s < scan.query.now_s:
+        return scores
+    rows = [card.row for card in cards[:LOOKED_THROUGH]]
+    texts = [indexed_text(row.content, row.context) for row in rows]
+    mean_length = scan.row.length / scan.row.live
+    return lexical.completed(scores, scan.read_weight, scan.unread, texts, mean_length)
 
 
 def _shown(scan: _Scan, found: _Candidates) -> tuple[list[int], dict[int, Card]]:
