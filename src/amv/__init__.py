@@ -25,6 +25,7 @@ from amv.errors import (
     RepairNeeded,
     SchemaMismatch,
     StoreClosed,
+    StoreDamaged,
     StoreError,
     StoreUnavailable,
 )
@@ -91,6 +92,7 @@ __all__ = [
     "Stats",
     "Status",
     "StoreClosed",
+    "StoreDamaged",
     "StoreError",
     "StoreUnavailable",
     "SweepReport",

@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Self
 
@@ -17,9 +17,15 @@ from amv.closing import Closing
 from amv.config import Settings
 from amv.embedders.absent import Absent
 from amv.errors import AmvError, ConfigError, InvalidInput, StoreUnavailable
-from amv.memory.intake import Request
+from amv.memory.intake import Intake, Request
 from amv.memory.item import ID_ALPHABET, Item, check_text
-from amv.memory.lookup import EMBEDDER_META, check_opening, embedder_mark, marked
+from amv.memory.lookup import (
+    EMBEDDER_META,
+    check_methods,
+    check_opening,
+    embedder_mark,
+    marked,
+)
 from amv.memory.ports import Embedder, Store, Writer
 from amv.memory.reembed import Progress
 from amv.memory.reembed import reembed as reembedding
@@ -59,7 +65,8 @@ class Memory(MemoryService, Closing):
         """Open the memory in the file *path*, which is created if absent.
 
         ":memory:" keeps it in this process only.  *embedder* is "minilm",
-        "hashing" or an object (see `Embedder`); None stands for the one the
+        "hashing" or an object with `id`, `dimension`, `embed` and `passages`
+        (see `Embedder`); None stands for the one the
         file was made with, and for minilm in a new one.  *clock* returns unix
         seconds.
 
@@ -74,6 +81,7 @@ class Memory(MemoryService, Closing):
         model = embedders.load(chosen) if isinstance(chosen, str) else chosen
         if model is not None:
             embedder_mark(model)
+            check_methods(model)
         store = open_store(path, settings)
         try:
             model = own_embedder(store) if model is None else model
@@ -113,6 +121,11 @@ def open_to_look_after(path: str, settings: Settings) -> Memory:
         store.close()
         raise
     return Memory(store, model, settings.memory, clock=time.time, new_id=new_id, warn=_warn)
+
+
+def check_add(fields: Mapping[str, object], settings: Settings) -> None:
+    """Raise what `Memory.add` would raise of these fields, before a file is made for them."""
+    Intake(Absent("", 1), settings.memory, new_id).check(fields, time.time())
 
 
 def _warn(what: str, error: AmvError) -> None:

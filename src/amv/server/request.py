@@ -7,6 +7,7 @@ So while no key is asked for, both Host and Origin must be this machine's.
 
 import asyncio
 import ipaddress
+import json
 import re
 from collections.abc import (
     Awaitable,
@@ -166,13 +167,31 @@ def decoded(body: bytes, kind: Any) -> Any:
     A large array is read item by item, so that other threads, such as the one
     that answers `/health`, get their turn in between.
     """
+    if not body.strip():
+        raise InvalidInput("this route takes a body of JSON, got an empty one")
     try:
         if kind is wire.ITEMS and is_large(body) and body[:16].lstrip().startswith(b"["):
             pieces = msgspec.json.decode(body, type=list[msgspec.Raw])
             return [msgspec.json.decode(piece, type=wire.ItemIn) for piece in pieces]
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise InvalidInput(f"the body is not what this route takes: {error}") from error
+        what = str(error)
+        is_misread = not isinstance(error, msgspec.ValidationError)
+        if is_misread and _SURROGATE.search(body) and _is_json(body):
+            what = "a text must not hold a lone surrogate such as \\ud800"
+        raise InvalidInput(f"the body is not what this route takes: {what}") from error
+
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""What may be half a pair; of that, msgspec says that data is missing."""
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def is_large(body: bytes) -> bool:
