@@ -161,6 +161,17 @@ def test_a_name_too_long_for_a_file_is_told_of(tmp_path: Path) -> None:
     assert isinstance(caught.value.__cause__, OSError)
 
 
+class Named:
+    """Has what is looked at first, and nothing that embeds."""
+
+    id, dimension = "named", 4
+
+
+class NoPassages(Named):
+    def embed(self, texts: Sequence[str]) -> Any:
+        return np.ones((len(texts), 4), np.float32) / 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -179,6 +190,8 @@ def test_a_name_too_long_for_a_file_is_told_of(tmp_path: Path) -> None:
         ({"clock": 10**5000}, "clock must be"),
         ({"embedder": 5}, "need an embedder with an id and a dimension"),
         ({"embedder": 10**5000}, "need an embedder"),
+        ({"embedder": Named()}, r"embed\(texts\) and passages\(text\), got .* without embed"),
+        ({"embedder": NoPassages()}, "without passages"),
         ({"embedder": Hashing}, "need an embedder"),
         ({"embedder": ""}, "need an embedder that exists"),
         ({"embedder": "x" * 10_000}, "need an embedder that exists"),
@@ -192,6 +205,14 @@ def test_a_memory_is_opened_with_what_it_needs_or_not_at_all(
         Memory.open(**{"path": path, "settings": QUIET, **arguments})
     assert len(str(caught.value)) < 500
     assert not Path(path).exists()
+
+
+def test_a_closed_memory_is_not_entered_again() -> None:
+    memory = Memory.open(settings=QUIET, embedder="hashing")
+    memory.close()
+
+    with pytest.raises(StoreClosed), memory:
+        pass
 
 
 def test_the_embedder_of_the_settings_is_used_unless_another_is_given(path: str) -> None:

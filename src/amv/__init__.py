@@ -30,6 +30,7 @@ from amv.errors import (
     RepairNeeded,
     SchemaMismatch,
     StoreClosed,
+    StoreDamaged,
     StoreError,
     StoreUnavailable,
 )
@@ -105,6 +106,7 @@ __all__ = [
     "Stats",
     "Status",
     "StoreClosed",
+    "StoreDamaged",
     "StoreError",
     "StoreUnavailable",
     "SweepReport",

@@ -14,7 +14,12 @@ class Closing(ABC):
     def close(self) -> None:
         """Release what is held."""
 
+    @abstractmethod
+    def _check_open(self) -> None:
+        """Raise StoreClosed once it is closed."""
+
     def __enter__(self) -> Self:
+        self._check_open()
         return self
 
     def __exit__(

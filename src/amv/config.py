@@ -132,22 +132,25 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
 
     Raises ConfigError naming the variable whose value can't be used.
     """
-    names = {"AMV_DB": "db", "AMV_EMBEDDER": "embedder", "AMV_LOG_LEVEL": "log_level"}
+    names = {"AMV_DB": "db", "AMV_EMBEDDER": "embedder"}
     environ = os.environ if environ is None else environ
     given: dict[str, object] = {
         field: environ[name] for name, field in names.items() if environ.get(name)
     }
-    if "log_level" in given:
-        given["log_level"] = environ["AMV_LOG_LEVEL"].upper()
+    if level := environ.get("AMV_LOG_LEVEL"):
+        given["log_level"] = level.upper()
+        if level.upper() not in LOG_LEVELS:
+            raise ConfigError(
+                f"AMV_LOG_LEVEL must be one of {', '.join(LOG_LEVELS)}, got {level[:40]!r}"
+            )
     if cache_mb := environ.get("AMV_CACHE_MB"):
         if not (cache_mb.isascii() and cache_mb.isdecimal() and len(cache_mb) <= 9):
-            raise ConfigError(f"AMV_CACHE_MB must be a whole number, got {cache_mb[:40]!r}")
+            raise ConfigError(
+                f"AMV_CACHE_MB must be a whole number from 0 to 999999999, got {cache_mb[:40]!r}"
+            )
         given["memory"] = MemorySettings(cache_bytes=int(cache_mb) << 20)
     given["remote"] = _endpoint_of(environ)
-    try:
-        return Settings(**given)  # type: ignore[arg-type]
-    except ConfigError as error:
-        raise ConfigError(f"in AMV_DB, AMV_EMBEDDER or AMV_LOG_LEVEL: {error}") from error
+    return Settings(**given)  # type: ignore[arg-type]
 
 
 def _endpoint_of(environ: Mapping[str, str]) -> Endpoint | None:

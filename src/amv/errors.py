@@ -11,6 +11,7 @@
     │  ├─ StoreUnavailable            safe to retry
     │  ├─ StoreClosed
     │  ├─ OutcomeUnknown              the write may or may not have happened
+    │  ├─ StoreDamaged                what is in the file can't be read
     │  └─ SchemaMismatch
     ├─ EmbedderError
     ├─ PolicyError (InvalidInput)     the policy says something that can't be
@@ -70,6 +71,10 @@ class StoreClosed(StoreError):
 
 class OutcomeUnknown(StoreError):
     """The write may or may not have happened; repeat it with the same item id."""
+
+
+class StoreDamaged(StoreError):
+    """What is in the file can't be read as what it should be."""
 
 
 class SchemaMismatch(StoreError):

@@ -407,6 +407,10 @@ class Guard(GuardService, Closing):
             principal=principal,
         )
 
+    def _check_open(self) -> None:
+        """Raise StoreClosed once the memory is closed."""
+        self.memory._check_open()
+
     def close(self) -> None:
         """Let what async functions have begun end; close the memory, if it was opened here."""
         self._deciders.shutdown()

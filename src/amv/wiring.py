@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Self
 
@@ -17,9 +17,15 @@ from amv.closing import Closing
 from amv.config import Settings
 from amv.embedders.absent import Absent
 from amv.errors import AmvError, ConfigError, InvalidInput, StoreUnavailable
-from amv.memory.intake import Request
+from amv.memory.intake import Intake, Request
 from amv.memory.item import ID_ALPHABET, Item, check_text
-from amv.memory.lookup import EMBEDDER_META, check_opening, embedder_mark, marked
+from amv.memory.lookup import (
+    EMBEDDER_META,
+    check_methods,
+    check_opening,
+    embedder_mark,
+    marked,
+)
 from amv.memory.ports import Embedder, Store, Writer
 from amv.memory.reembed import Progress
 from amv.memory.reembed import reembed as reembedding
@@ -61,8 +67,9 @@ class Memory(MemoryService, Closing):
 
         ":memory:" keeps it in this process only.  *embedder* is "minilm",
         "hashing", "remote:MODEL" (asked at the endpoint `settings.remote`) or
-        an object (see `Embedder`); None stands for the one the file was made
-        with, and for minilm in a new one.  *clock* returns unix seconds.
+        an object with `id`, `dimension`, `embed` and `passages` (see `Embedder`);
+        None stands for the one the file was made with, and for minilm in a new
+        one.  *clock* returns unix seconds.
 
         Raises EmbedderError if a remote embedder has to be asked what its
         dimension is and can't be, DimensionMismatch if the file holds another embedder's vectors,
@@ -77,6 +84,7 @@ class Memory(MemoryService, Closing):
         model = embedders.load(chosen, settings.remote) if isinstance(chosen, str) else chosen
         if model is not None and not os.path.exists(path):
             embedder_mark(model)
+            check_methods(model)
         store = open_store(path, settings)
         try:
             is_made = model is None or is_name
@@ -127,6 +135,11 @@ def open_to_look_after(path: str, settings: Settings) -> Memory:
         store.close()
         raise
     return Memory(store, model, settings.memory, clock=time.time, new_id=new_id, warn=_warn)
+
+
+def check_add(fields: Mapping[str, object], settings: Settings) -> None:
+    """Raise what `Memory.add` would raise of these fields, before a file is made for them."""
+    Intake(Absent("", 1), settings.memory, new_id).check(fields, time.time())
 
 
 def _warn(what: str, error: AmvError) -> None:

@@ -726,3 +726,30 @@ def test_a_filter_with_a_key_twice_is_refused(amv: Cli) -> None:
     run = amv("search", "x", "-n", "alice", "--filter", '{"a": 1, "a": 2}')
 
     assert (run.code, "'a' stands twice" in run.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "options", [("", "-n", "a"), ("x", "-n", ""), ("x", "-n", "a", "--trust", "7")]
+)
+def test_an_add_that_is_refused_makes_no_file(amv: Cli, options: tuple[str, ...]) -> None:
+    run = amv("add", *options, "--json")
+
+    assert run.code == 1
+    assert list(amv.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        (("add", "x", "-n", "a", "--claim", "a", "b"), "amv add"),
+        (("keys", "create", "--level"), "amv keys create"),
+        (("--nothing",), "amv"),
+    ],
+)
+def test_a_usage_error_points_to_the_help_of_its_command(
+    amv: Cli, arguments: tuple[str, ...], path: str
+) -> None:
+    run = amv(*arguments)
+
+    assert run.code == 2
+    assert f"(see {path} --help)" in run.err

@@ -1,5 +1,6 @@
 """Export and import: nothing lost, nothing twice, from wherever an import stopped."""
 
+import fcntl
 import json
 import os
 import re
@@ -170,6 +171,22 @@ def test_an_export_that_fails_leaves_the_old_file_alone(
     assert (run.code, run.error["type"]) == (1, "StoreUnavailable")
     assert Path("x").read_text() == "the old one"
     assert not list(amv.folder.glob(".amv-export*"))
+
+
+def test_the_draft_of_an_export_that_was_killed_is_removed_by_the_next(amv: Cli) -> None:
+    """It holds what the memory holds.  One that is being written, or was begun just now, stays."""
+    amv("add", "text", "-n", "a")
+    dead, written, young = (amv.folder / f".amv-export-{name}.tmp" for name in "abc")
+    for draft in (dead, written, young):
+        draft.write_text("text")
+    for draft in (dead, written):
+        os.utime(draft, (0, 0))
+    with written.open("rb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+
+        assert amv("export", "-o", "x").code == 0
+
+        assert sorted(amv.folder.glob(".amv-export*")) == [written, young]
 
 
 def test_export_keeps_the_mode_and_the_link_of_the_file_it_replaces(amv: Cli) -> None:

@@ -255,3 +255,46 @@ def test_a_file_of_a_remote_model_is_looked_after_without_it(
         assert "no such model" in failed["message"]
         assert "run `amv reembed remote:m` again" in failed["message"]
     assert amv("search", "Rome", "-n", "a", "--json").json["hits"]
+
+
+@pytest.mark.parametrize("rebuilds", [[], ["--rebuild"]])
+@pytest.mark.parametrize("from_byte", [100, 8192, 40_000])
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_doctor_of_a_file_that_lost_much_says_what_to_do(
+    amv: Cli, from_byte: int, is_cut: bool, rebuilds: list[str]
+) -> None:
+    """And never to run the doctor."""
+    aged("amv.db")
+    file = amv.folder / "amv.db"
+    content = file.read_bytes()
+    lost = b"" if is_cut else b"\xaa" * (len(content) - from_byte)
+    file.write_bytes(content[:from_byte] + lost)
+
+    run = amv("doctor", *rebuilds)
+
+    assert run.code == 1
+    assert "damaged" in run.out + run.err
+    assert "run `amv doctor`" not in run.out + run.err
+    if not run.out:
+        assert "restore a backup" in run.err
+
+
+def test_an_empty_file_is_no_database_to_look_at(amv: Cli) -> None:
+    """A mistyped name must not become a memory."""
+    file = amv.folder / "amv.db"
+    file.touch()
+
+    for command in (("stats",), ("search", "x", "-n", "a"), ("doctor",)):
+        run = amv(*command, "--json")
+        assert (run.code, run.error["type"]) == (1, "ConfigError")
+    assert file.read_bytes() == b""
+    assert amv("add", "x", "-n", "a").code == 0
+
+
+def test_a_sweep_of_a_namespace_that_is_not_there_says_so(amv: Cli) -> None:
+    aged("amv.db")
+
+    run = amv("sweep", "-n", "nobody")
+
+    assert (run.code, run.err) == (0, "there is no namespace nobody yet\n")
+    assert amv("sweep", "-n", "a").err == ""

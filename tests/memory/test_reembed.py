@@ -43,7 +43,7 @@ class Failing:
         self._embedder = embedder
         self._fails_at = fails_at
         self.id, self.dimension = embedder.id, embedder.dimension
-        self.max_tokens, self.passages = embedder.max_tokens, embedder.passages
+        self.passages = embedder.passages
         self.calls = 0
         self.texts: list[str] = []
 

@@ -1,7 +1,10 @@
 """Context: a block for a prompt, under its cap, and what was in it counts as used."""
 
+from typing import Any
+
 import pytest
 
+from amv.errors import InvalidInput
 from amv.memory.item import Claim
 from tests.memory.worlds import ALICE, BOB, World
 
@@ -92,3 +95,11 @@ def test_only_what_is_believed_now_gets_into_a_prompt(world: World) -> None:
     world.clock.advance(1.0)
 
     assert world.memory.context("lives in", namespace=ALICE).item_ids == ("i2",)
+
+
+@pytest.mark.parametrize("budget", [0, -1, 1.5, 5.0, "5", True, None])
+def test_a_token_budget_is_a_whole_number(world: World, budget: Any) -> None:
+    with pytest.raises(
+        InvalidInput, match="token_budget must be a whole number of at least 1, got"
+    ):
+        world.memory.context("x", namespace=ALICE, token_budget=budget)

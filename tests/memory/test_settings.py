@@ -40,12 +40,15 @@ def test_the_defaults_are_those_of_the_design() -> None:
         (lambda: MemorySettings(hot_max=1025), "hot_max must be 1 to the hot budget of 1024"),
         (lambda: MemorySettings(probation_max=-1), r"0 to half of hot_max \(512\), got -1"),
         (lambda: MemorySettings(probation_max=513), r"0 to half of hot_max \(512\), got 513"),
-        (lambda: MemorySettings(cold_below=math.nan), "need -1 <= cold_below <= 1, got"),
-        (lambda: MemorySettings(cold_below=2.0), "need -1 <= cold_below <= 1"),
-        (lambda: MemorySettings(rerank=-1), "need rerank >= 0"),
-        (lambda: MemorySettings(k_max=0), "need k_max >= 1"),
-        (lambda: MemorySettings(content_bytes_max=0), "need content_bytes_max >= 1"),
-        (lambda: MemorySettings(cache_bytes=-1), "need cache_bytes >= 0"),
+        (lambda: MemorySettings(cold_below=math.nan), "cold_below must be -1 to 1, got nan$"),
+        (lambda: MemorySettings(cold_below=2.0), "cold_below must be -1 to 1"),
+        (lambda: MemorySettings(rerank=-1), "rerank must be at least 0, got -1$"),
+        (lambda: MemorySettings(k_max=0), "k_max must be at least 1, got 0$"),
+        (
+            lambda: MemorySettings(content_bytes_max=0),
+            "content_bytes_max must be at least 1, got 0$",
+        ),
+        (lambda: MemorySettings(cache_bytes=-1), "cache_bytes must be at least 0, got -1$"),
     ],
 )
 def test_settings_that_break_a_promise_are_refused(

@@ -771,7 +771,7 @@ def test_half_of_a_surrogate_pair_is_told_as_what_it_is(http: httpx.Client, half
     told = http.post("/v1/guard/decide", content=body, headers={"content-type": "application/json"})
 
     assert told.status_code in (400, 422)
-    assert "half of a surrogate pair" in told.text
+    assert "must not hold a lone surrogate" in told.text
 
 
 def test_control_a_whole_surrogate_pair_is_a_text(http: httpx.Client, own: list[str]) -> None:

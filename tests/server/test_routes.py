@@ -470,3 +470,23 @@ def test_a_large_body_is_read_like_a_small_one(http: httpx.Client, own: list[str
     assert one.status_code == 201
     assert found.status_code == 200
     assert [problem(reply) for reply in wrong] == [(400, "invalid_input")] * 3
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"", "takes a body of JSON, got an empty one"),
+        (b"  ", "got an empty one"),
+        (b'{"namespace": ["a"], "content": "\\ud800"}', "must not hold a lone surrogate"),
+        (b'{"namespace": ["a"], "content": "\\ud800 and more"}', "must not hold a lone surrogate"),
+        (b'{"namespace": ["a"], "content": "\\udc00"}', "surrogate"),
+        (b'{"namespace": ["a"], "content": "x', "data was truncated"),
+        (b'{"namespace": ["a"], "content": "\\ud83d\\ude00', "data was truncated"),
+    ],
+)
+def test_a_body_that_cannot_be_read_says_why(http: httpx.Client, body: bytes, told: str) -> None:
+    """What the parser says of half a pair, that data is missing, sends people astray."""
+    reply = http.post("/v1/items", content=body, headers={"content-type": "application/json"})
+
+    assert problem(reply) == (400, "invalid_input")
+    assert told in reply.json()["error"]["message"]

@@ -6,13 +6,19 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import apsw
 import pytest
 
-from amv.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
+from amv.errors import (
+    ConfigError,
+    SchemaMismatch,
+    StoreDamaged,
+    StoreError,
+    StoreUnavailable,
+)
 from amv.stores.sqlite import SqliteStore
 from amv.stores.sqlite.connection import check_library
 from amv.stores.sqlite.migrate import APPLICATION_ID, migrations
@@ -76,6 +82,12 @@ def newer_database(path: Path) -> None:
         connection.execute("PRAGMA user_version = 999")
 
 
+def negative_database(path: Path) -> None:
+    SqliteStore.open(path).close()
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("PRAGMA user_version = -1")
+
+
 def text(path: Path) -> None:
     path.write_text("Dear diary,\n" * 1000)
 
@@ -93,6 +105,7 @@ def other_journal(path: Path) -> None:
     [
         (foreign_database, "another program"),
         (newer_database, "schema version 999"),
+        (negative_database, "schema version -1"),
         (text, "no SQLite file"),
         (short_text, "not an AMV database"),
         (other_journal, "not an AMV database"),
@@ -258,3 +271,42 @@ def test_migrations_that_do_not_follow_one_another_are_refused(
 
     with pytest.raises(StoreError, match="not numbered from 1 on"):
         migrations()
+
+
+def test_a_file_that_is_taken_away_is_not_made_anew(path: Path) -> None:
+    """An empty database in its place would be taken for the memory by the next process."""
+    with closing(SqliteStore.open(path)) as store:
+        store.write(lambda writer: writer.set_meta("name", "kept"))
+        for file in path.parent.iterdir():
+            file.unlink()
+        with suppress(StoreError):
+            store.write(lambda writer: writer.set_meta("name", "more"))
+        with suppress(StoreError), store.read() as reader:
+            reader.meta("name")
+        with suppress(StoreError):
+            store.erase()
+
+    assert list(path.parent.iterdir()) == []
+
+
+def test_what_is_no_file_is_refused(path: Path) -> None:
+    """SQLite would leave a journal beside a device."""
+    os.mkfifo(path)
+
+    with pytest.raises(ConfigError, match="is a device or the like; a store is a file"):
+        SqliteStore.open(path)
+    assert [file.name for file in path.parent.iterdir()] == ["amv.db"]
+
+
+def test_a_file_damaged_so_far_that_it_cannot_be_opened_says_what_is_left_to_do(
+    path: Path,
+) -> None:
+    """To run the doctor would be no advice: it can't open the file either."""
+    SqliteStore.open(path).close()
+    content = bytearray(path.read_bytes())
+    content[100:8192] = b"\xaa" * (8192 - 100)
+    path.write_bytes(content)
+
+    with pytest.raises(StoreDamaged, match="restore a backup") as raised:
+        SqliteStore.open(path)
+    assert "doctor" not in str(raised.value)

@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except typer.TyperException as error:
-        _report_usage(error, as_json=as_json)
+        _report_usage(error, _path_of(command, arguments), as_json=as_json)
         return error.exit_code
     except AmvError as error:
         if logging.getLogger("amv").isEnabledFor(logging.DEBUG):
@@ -124,9 +124,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _report_usage(error: typer.TyperException, *, as_json: bool) -> None:
-    where = getattr(error, "ctx", None)
-    path = where.command_path if where is not None else "amv"
+def _path_of(command: object, arguments: Sequence[str]) -> str:
+    """Return the command that arguments name, such as "amv keys create"."""
+    path = "amv"
+    for argument in arguments:
+        known = getattr(command, "commands", {})
+        if argument in known:
+            command, path = known[argument], f"{path} {argument}"
+    return path
+
+
+def _report_usage(error: typer.TyperException, path: str, *, as_json: bool) -> None:
     message = error.format_message()
     option = getattr(error, "option_name", None)
     missing = getattr(error, "param", None)

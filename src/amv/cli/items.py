@@ -52,6 +52,7 @@ def add(
     as_json: options.AsJson = False,
 ) -> None:
     """Remember a text."""
+    from amv import wiring
     from amv.memory.item import Claim
 
     fields = {
@@ -67,7 +68,9 @@ def add(
         "pinned": pinned,
     }
     name, text = options.namespace(namespace), options.content_or_stdin(content)
-    with session_of(context).open(makes_it=True) as memory:
+    session = session_of(context)
+    wiring.check_add({"content": text, "namespace": name, **fields}, session.settings())
+    with session.open(makes_it=True) as memory:
         item = memory.add(text, namespace=name, **fields)
     if as_json:
         output.write_json(output.item_json(item))

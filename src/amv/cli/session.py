@@ -87,7 +87,8 @@ def check_database(path: str, *, makes_it: bool = False) -> None:
     """
     if path == ":memory:":
         raise ConfigError("':memory:' would be gone when this command ends; name a file with --db")
-    if not makes_it and not os.path.exists(path):
+    is_there = os.path.exists(path) and (os.path.getsize(path) or os.path.exists(path + "-wal"))
+    if not makes_it and not is_there:
         raise ConfigError(
             f"there is no database {path!r}; name one with --db or AMV_DB, "
             "or begin one with `amv add` or `amv import`"

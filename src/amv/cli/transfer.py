@@ -4,12 +4,14 @@ Both stream, so a memory may be larger than RAM.  An exported file appears under
 its name only once it is whole.
 """
 
+import fcntl
 import os
 import secrets
 import stat
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
@@ -25,6 +27,10 @@ from amv.imports.writing import BadLine
 if TYPE_CHECKING:
     from amv.imports.running import Import, ImportReport
     from amv.wiring import Memory
+
+_DRAFT = ".amv-export-"
+_LOCKED_WITHIN_S = 60.0
+"""A draft that is younger may have been made a moment ago, and not be locked yet."""
 
 
 class FileFailed(AmvError):
@@ -96,9 +102,11 @@ def _replaced(file: str) -> Iterator[BinaryIO]:
                 yield stream
             return
         folder = os.path.dirname(path)
-        draft = os.path.join(folder, f".amv-export-{secrets.token_hex(8)}.tmp")
+        _remove_orphans(folder)
+        draft = os.path.join(folder, f"{_DRAFT}{secrets.token_hex(8)}.tmp")
         try:
             with open(draft, "xb") as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX)
                 if mode is not None:
                     os.fchmod(stream.fileno(), stat.S_IMODE(mode))
                 yield stream
@@ -110,6 +118,17 @@ def _replaced(file: str) -> Iterator[BinaryIO]:
                 os.remove(draft)
             raise
         _sync_folder(folder)
+
+
+def _remove_orphans(folder: str) -> None:
+    """Remove the drafts of exports that were killed: whoever writes one holds its lock."""
+    drafts = [entry for entry in os.scandir(folder) if entry.name.startswith(_DRAFT)]
+    for draft in drafts:
+        # One that is gone, locked or another's is left alone.
+        with suppress(OSError), open(draft, "rb") as stream:
+            if time.time() - os.fstat(stream.fileno()).st_mtime > _LOCKED_WITHIN_S:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.remove(draft)
 
 
 def _sync_folder(folder: str) -> None:

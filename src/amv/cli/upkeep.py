@@ -6,7 +6,7 @@ import typer
 
 from amv.cli import options, output
 from amv.cli.session import check_database, session_of
-from amv.errors import EmbedderError
+from amv.errors import EmbedderError, StoreDamaged
 
 if TYPE_CHECKING:
     from amv.wiring import Memory
@@ -60,6 +60,8 @@ def sweep(
     name = options.namespace_or_all(namespace)
     with session_of(context).open(embeds=False) as memory:
         report = memory.sweep(namespace=name, dry_run=is_dry)
+        if not report.namespaces:
+            output.note_no_namespace(memory, name, as_json=as_json)
     if as_json:
         output.write_json(
             {
@@ -172,11 +174,19 @@ def doctor(
 
     name = options.namespace_or_all(namespace)
     with session_of(context).open(embeds=False) as memory:
-        rebuilt = _rebuilt(memory, name) if rebuilds else []
-        problems = memory.check()
-        count = len(memory.namespaces())
-        unindexed = memory.unindexed()
-        embedder = memory.stats().embedder
+        problems: list[str] = []
+        try:
+            rebuilt = _rebuilt(memory, name) if rebuilds else []
+            problems = memory.check()
+            count = len(memory.namespaces())
+            unindexed = memory.unindexed()
+            embedder = memory.stats().embedder
+        except StoreDamaged as error:
+            said = problems or [str(error.__cause__ or error)]
+            raise StoreDamaged(
+                f"the file is damaged: {'; '.join(said)}; what it lost can't be mended: restore a "
+                "backup, or import into a new file what `amv export` can still read"
+            ) from error
     is_known = embedders.is_built_in(embedder)
     unchecked = [] if is_known else [f"whether the vectors are what embedder {embedder} gives"]
     if as_json:

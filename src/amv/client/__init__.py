@@ -71,6 +71,10 @@ class Client(GuardClient, Closing):
     ) -> None:
         self._sender = Sender(url, key, timeout_s, sleep)
 
+    def _check_open(self) -> None:
+        """Raise StoreClosed once the client is closed."""
+        self._sender.check_open()
+
     def close(self) -> None:
         """Close all connections."""
         self._sender.close()
@@ -86,6 +90,8 @@ class Client(GuardClient, Closing):
         each = several(items, "items must be several mappings of fields")
         bodies = [_item_body(item) for item in each]
         added: builtins.list[Item] = []
+        if not bodies:
+            self._check_open()
         for start in range(0, len(bodies), _ITEMS_MAX):
             found = self._sender.send(
                 "POST",

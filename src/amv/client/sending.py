@@ -103,6 +103,11 @@ class Sender:
         """Close all connections."""
         self._http.close()
 
+    def check_open(self) -> None:
+        """Raise StoreClosed after `close`."""
+        if self._http.is_closed:
+            raise StoreClosed("this client was closed")
+
     def send(
         self,
         method: str,
@@ -120,8 +125,7 @@ class Sender:
         Raises Conflict within a verifier: it must ask the world, not a memory.
         """
         check_independent()
-        if self._http.is_closed:
-            raise StoreClosed("this client was closed")
+        self.check_open()
         deadline_s = time.monotonic() + self._timeout_s
         content = None if body is None else _json(body)
         sent = {**({} if content is None else _SENDS_JSON), **(headers or {})}

@@ -134,6 +134,9 @@ class RemoteEmbedder(Closing):
         """Return character spans that cover *text*, of about `max_tokens` tokens at most."""
         return split(text, capacity=self.max_tokens, count=estimate_tokens)
 
+    def _check_open(self) -> None:
+        """Raise nothing: what was closed opens again."""
+
     def close(self) -> None:
         """Close all connections; the next text opens one again."""
         with self._lock:

@@ -348,7 +348,11 @@ def _numbers(vector: object) -> npt.NDArray[np.float64]:
             return np.frombuffer(struct.pack(f"{len(vector)}d", *vector))
         except struct.error:
             pass  # numpy says what it was
-    return np.asarray(vector, dtype=np.float64)
+    given = np.asarray(vector)
+    # Numpy would read texts as numbers, and drop what is imaginary.
+    if given.dtype.kind in "cSUmM":
+        raise TypeError(f"got {given.dtype}")
+    return given.astype(np.float64)
 
 
 def _numbered(matrix: npt.NDArray[np.float32]) -> Vectors:

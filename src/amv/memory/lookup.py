@@ -40,6 +40,16 @@ def embedder_mark(embedder: Embedder) -> str:
     )
 
 
+def check_methods(embedder: Embedder) -> None:
+    """Raise EmbedderError unless an embedder, which may be anyone's, has what is called of it."""
+    for name in ("embed", "passages"):
+        if not callable(getattr(embedder, name, None)):
+            raise EmbedderError(
+                "need an embedder with id, dimension, embed(texts) and passages(text), "
+                f"got {shown(embedder)} without {name}"
+            )
+
+
 def marked(mark: str) -> tuple[str, int] | None:
     """Return the name and dimension of an embedder from its mark; None if it is no such.
 

@@ -446,10 +446,6 @@ class Embedder(Protocol):
     def dimension(self) -> int:
         """Length of a vector."""
 
-    @property
-    def max_tokens(self) -> int:
-        """How much of a text one vector reads."""
-
     def embed(self, texts: Sequence[str]) -> Floats:
         """Return unit-length rows of shape (len(texts), dimension)."""
 

@@ -298,8 +298,11 @@ class MemoryReading:
         The items in it count as exposed and as contributed.  *count_tokens* measures the
         block; the default needs no tokenizer and errs high.
         """
-        if not (isinstance(token_budget, int) and token_budget >= 1):
-            raise InvalidInput(f"token_budget must be at least 1, got {shown(token_budget)}")
+        is_whole = isinstance(token_budget, int) and not isinstance(token_budget, bool)
+        if not (is_whole and token_budget >= 1):
+            raise InvalidInput(
+                f"token_budget must be a whole number of at least 1, got {shown(token_budget)}"
+            )
         if not callable(count_tokens):
             raise InvalidInput(f"count_tokens must be a function, got {shown(count_tokens)}")
         request = self._intake.check_query(

@@ -106,6 +106,8 @@ class MemoryService(MemoryReading):
         each = several(items, "items must be several mappings of fields")
         requests = [self._intake.check(fields, now_s) for fields in each]
         added: list[Item] = []
+        if not requests:
+            self._check_open()
         for start in range(0, len(requests), ADD_CHUNK):
             added += self._add_chunk(requests[start : start + ADD_CHUNK])
         return added
@@ -461,6 +463,11 @@ class MemoryService(MemoryReading):
     def rebuild_index(self, namespace: Sequence[str]) -> None:
         """Make the indexes of a namespace anew; they are derived from its items."""
         self._indexer.make_anew(check_namespace(namespace), self._clock())
+
+    def _check_open(self) -> None:
+        """Raise StoreClosed once the memory is closed."""
+        with self._store.read():
+            pass
 
     def close(self) -> None:
         """Fold what is logged and release the store; other calls then raise StoreClosed.

@@ -96,15 +96,16 @@ class MemorySettings:
                 f"probation_max must be 0 to half of hot_max ({self.hot_max // 2}), "
                 f"got {self.probation_max}"
             )
-        for need, holds in (
-            ("-1 <= cold_below <= 1", -1.0 <= self.cold_below <= 1.0),
-            ("rerank >= 0", self.rerank >= 0),
-            ("k_max >= 1", self.k_max >= 1),
-            ("content_bytes_max >= 1", self.content_bytes_max >= 1),
-            ("cache_bytes >= 0", self.cache_bytes >= 0),
+        if not -1.0 <= self.cold_below <= 1.0:
+            raise InvalidInput(f"cold_below must be -1 to 1, got {self.cold_below!r}")
+        for name, least in (
+            ("rerank", 0),
+            ("k_max", 1),
+            ("content_bytes_max", 1),
+            ("cache_bytes", 0),
         ):
-            if not holds:
-                raise InvalidInput(f"need {need}, got {self!r}")
+            if getattr(self, name) < least:
+                raise InvalidInput(f"{name} must be at least {least}, got {getattr(self, name)}")
 
     def rerank_for(self, k: int) -> int:
         """Return how many of the best candidates a search for *k* scores again exactly."""

@@ -7,6 +7,7 @@ So while no key is asked for, both Host and Origin must be this machine's.
 
 import asyncio
 import ipaddress
+import json
 import re
 from collections.abc import (
     Awaitable,
@@ -160,27 +161,37 @@ def query(route: Route, query_string: bytes) -> dict[str, str]:
     return found
 
 
-_LONE = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
-)
-"""Half of a surrogate pair as JSON escapes it; the decoder would say that data is missing."""
-
-
 def decoded(body: bytes, kind: Any) -> Any:
     """Return a request body as *kind*, or raise InvalidInput saying where it does not fit.
 
     A large array is read item by item, so that other threads, such as the one
     that answers `/health`, get their turn in between.
     """
+    if not body.strip():
+        raise InvalidInput("this route takes a body of JSON, got an empty one")
     try:
         if kind is wire.ITEMS and is_large(body) and body[:16].lstrip().startswith(b"["):
             pieces = msgspec.json.decode(body, type=list[msgspec.Raw])
             return [msgspec.json.decode(piece, type=wire.ItemIn) for piece in pieces]
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        why = "a text in it has half of a surrogate pair" if _LONE.search(body) else error
-        raise InvalidInput(f"the body is not what this route takes: {why}") from error
+        what = str(error)
+        is_misread = not isinstance(error, msgspec.ValidationError)
+        if is_misread and _SURROGATE.search(body) and _is_json(body):
+            what = "a text must not hold a lone surrogate such as \\ud800"
+        raise InvalidInput(f"the body is not what this route takes: {what}") from error
+
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""What may be half a pair; of that, msgspec says that data is missing."""
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def is_large(body: bytes) -> bool:

@@ -9,7 +9,13 @@ from urllib.parse import quote
 
 import apsw
 
-from amv.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
+from amv.errors import (
+    ConfigError,
+    SchemaMismatch,
+    StoreDamaged,
+    StoreError,
+    StoreUnavailable,
+)
 
 Synchronous = Literal["FULL", "NORMAL"]
 
@@ -47,6 +53,7 @@ def connect(
     synchronous: Synchronous,
     is_read_only: bool = False,
     is_frozen: bool = False,
+    makes_it: bool = False,
     vfs: str | None = None,
 ) -> apsw.Connection:
     """Open the database file as every connection of a store is opened.
@@ -54,11 +61,12 @@ def connect(
     One on the default file system runs no checkpoint, also not when it is
     closed: that is left to `checkpoint`, which passes its own.  A *frozen* file
     is read as it lies there, without locks and without its log; see `Frozen`.
+    Only who *makes_it* gets a new file where there is none, not any more say.
     """
     flags = (
         apsw.SQLITE_OPEN_READONLY
         if is_read_only
-        else (apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        else (apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if makes_it else 0))
     )
     # One thread at a time uses a connection, which the store sees to.
     if is_frozen:
@@ -160,7 +168,7 @@ def mapped(error: apsw.Error, what: str) -> StoreError:
     if isinstance(error, _UNWRITTEN):
         return StoreUnavailable(text)
     if isinstance(error, apsw.CorruptError):
-        return StoreError(f"{text}; run `amv doctor` on the file")
+        return StoreDamaged(f"{text}; run `amv doctor` on the file")
     if isinstance(error, apsw.NotADBError):
         return SchemaMismatch(f"{text}; the file is not an AMV database, or is damaged")
     return StoreError(text)

@@ -47,6 +47,8 @@ def check_file(path: str) -> None:
         raise ConfigError(f"the folder {str(file.parent)!r} does not exist; create it first")
     if file.is_dir():
         raise ConfigError(f"{path!r} is a folder; a store is a file")
+    if file.exists() and not file.is_file():
+        raise ConfigError(f"{path!r} is a device or the like; a store is a file")
     if not file.exists() or not file.stat().st_size:
         return
     journal = Path(path + "-journal")
@@ -115,7 +117,7 @@ def _check(path: str, application: int, version: int) -> None:
     if application != APPLICATION_ID:
         raise _foreign(path)
     newest = len(migrations())
-    if version > newest:
+    if not 0 <= version <= newest:
         raise SchemaMismatch(
             f"{path!r} has schema version {version}, this AMV knows up to {newest}; "
             "use the AMV that wrote it, or a newer one"

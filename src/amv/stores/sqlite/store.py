@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import apsw
 
 from amv.checks import check_independent
-from amv.errors import StoreClosed, StoreError, StoreUnavailable
+from amv.errors import StoreClosed, StoreDamaged, StoreError, StoreUnavailable
 from amv.memory.ports import Event, Reader, Writer
 from amv.stores.sqlite.check import problems
 from amv.stores.sqlite.checkpoint import VFS, Checkpointer, register_vfs
@@ -27,7 +27,6 @@ from amv.stores.sqlite.connection import (
     log_bytes,
     mapped,
 )
-from amv.stores.sqlite.damage import damaged
 from amv.stores.sqlite.events import EventLog
 from amv.stores.sqlite.migrate import check_file, check_schema, migrate
 from amv.stores.sqlite.pool import ReaderPool, Snapshot
@@ -104,11 +103,15 @@ class SqliteStore:
         opened_to_checkpoint = partial(connect, absolute, synchronous=synchronous, vfs=VFS)
         try:
             way = _way_in(absolute, synchronous, busy_timeout_s, read_only=read_only)
+        except (apsw.CorruptError, UnicodeDecodeError) as error:
+            # What SQLite says of a damaged schema quotes it, which need not be text.
+            said = error if isinstance(error, apsw.Error) else "its schema is damaged"
+            raise StoreDamaged(
+                f"{absolute!r} is damaged so far that it can't be opened: {said}; restore a "
+                "backup, or an export; the recovery of SQLite's own shell may save some of it"
+            ) from error
         except apsw.Error as error:
             raise mapped(error, f"{absolute!r} could not be opened") from error
-        except UnicodeDecodeError as error:
-            # What SQLite says of a damaged schema quotes it.
-            raise damaged(f"{absolute!r}") from error
         return cls(
             absolute,
             Committer(way.opened, Checkpointer(opened_to_checkpoint), busy_timeout_s),
@@ -290,7 +293,7 @@ def _way_in(path: str, synchronous: Synchronous, timeout_s: float, *, read_only:
     is_frozen = why is not None and not read_only and not os.path.exists(path + "-wal")
     try:
         if not is_frozen:
-            _prepare(opened, path, deadline_s, is_read_only=why is not None)
+            _prepare(partial(opened, makes_it=True), path, deadline_s, is_read_only=why is not None)
             return _Way(opened, why)
     except (apsw.IOError, apsw.FullError, apsw.CantOpenError, apsw.ReadOnlyError) as error:
         if is_of_full_disk(error):
