@@ -13,7 +13,7 @@ from amv.guard.actions import Action, equal
 from amv.guard.bind import Premise, case_of, filled, premises_of, required_by
 from amv.guard.judge import judge
 from amv.guard.policy import ActionRule, Policy, PremiseRule, parse
-from amv.guard.ports import Remembered, Shown
+from amv.guard.ports import GuardWriter, Remembered, Shown
 from amv.guard.prior import P_MAX, UNKNOWN, Features, LogisticPrior
 from amv.guard.reliability import Reliability
 
@@ -34,6 +34,11 @@ class FakeClaims:
     def find(self, namespace: tuple[str, ...], subject: str, attribute: str) -> Remembered | None:
         found = [one for s, a, one in self.claims if (s, a) == (subject, attribute)]
         return max(found, key=lambda one: (one.trust, one.since_s), default=None)
+
+    def find_in(
+        self, tx: GuardWriter, namespace: tuple[str, ...], subject: str, attribute: str
+    ) -> Remembered | None:
+        return self.find(namespace, subject, attribute)
 
     def telling(self, namespace: tuple[str, ...], shown: Sequence[Shown]) -> Any:
         raise NotImplementedError
