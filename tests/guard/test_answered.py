@@ -157,3 +157,18 @@ def test_a_namespace_may_be_a_list(guard: amv.Guard) -> None:
     assert guard.decide(action).verdict == "PROCEED"
     with pytest.raises(amv.InvalidInput, match="must be JSON"):
         amv.Action("x", namespace=("\ud800",))
+
+
+def test_whose_a_decision_is_stays_known(guard: amv.Guard) -> None:
+    """Also once the words are forgotten; the record names nobody."""
+    asked = amv.Action("cancel_order", {"order_id": "W1"}, namespace=OWNER, principal="eve")
+    decision = guard.decide(asked)
+    for _ in range(2):
+        assert guard.is_of(decision.id, "eve")
+        assert not guard.is_of(decision.id, "")
+        assert not guard.is_of(decision.id, "ann")
+        guard.memory.forget_namespace(OWNER)
+    with pytest.raises(amv.ItemNotFound, match="no decision"):
+        guard.is_of("absent", "eve")
+    with guard._store.read() as reader:
+        assert not any(b"eve" in row.body for row in reader.records())

@@ -409,6 +409,9 @@ class RowContract:
             assert [row.key for row in found] == [keys[0], keys[2]]
             assert found[1] == replace(rows[2], key=keys[2])
             assert reader.claim_rows(ns_id, "city", "user") == []
+            assert reader.claims_in(("alice",), "user", "city") == found
+            assert reader.claims_in(("alice",), "city", "user") == []
+            assert reader.claims_in(("alice", "user"), "user", "city") == []
 
     def test_links_are_found_from_the_other_end(self, store: Store) -> None:
         """To forget an item, its id must also go from the rows that name it."""
