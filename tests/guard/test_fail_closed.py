@@ -616,7 +616,7 @@ def test_claims_that_fail_mean_abstain(error: Exception) -> None:
     ("broken", "found"),
     [*itertools.product(["telling", "tell"], ["good", "bad"]), ("find_in", "good")],
 )
-def test_a_memory_that_can_not_be_told_or_asked_again_means_abstain(broken: str, found: str) -> None:
+def test_a_memory_that_can_not_be_told_or_asked_means_abstain(broken: str, found: str) -> None:
     gate, _ = service(simple(), Finding(found), claims=FakeClaims(broken, ERRORS[0]))
 
     decision = gate.decide(ACT)
