@@ -302,7 +302,7 @@ def test_vectors_of_another_embedder_are_refused_by_name(world: World) -> None:
     world.add("y")
     world.store.write(lambda tx: tx.set_meta(EMBEDDER_META, "minilm (64 dimensions)"))
 
-    message = r"vectors of embedder minilm \(64 dim.*opened with hashing-64 .*amv reembed"
+    message = r"opened with embedder hashing-64 .*to minilm \(64 dim.*amv reembed.*open it again"
     for call in (
         lambda: world.add("z"),
         lambda: world.another().search("x", namespace=ALICE),
