@@ -138,7 +138,7 @@ def test_a_cold_item_told_again_is_worth_what_a_new_one_is(world: World) -> None
     assert world.tier(first.id) is Tier.COLD
     again = world.add(TEXT)
 
-    assert (again.id, again.tier) == (first.id, Tier.WARM)
+    assert (again.id, again.tier) == (first.id, Tier.HOT)
     assert again.value == pytest.approx(world.settings.value_model.initial)
     assert world.add(TEXT).value == again.value
     assert world.store.check() == []
