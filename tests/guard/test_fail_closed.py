@@ -58,6 +58,12 @@ class FakeClaims:
         self._called("find")
         return Remembered(attribute, "good", 0.0, 1.0, False, True)
 
+    def find_in(
+        self, tx: GuardWriter, namespace: tuple[str, ...], subject: str, attribute: str
+    ) -> Remembered | None:
+        self._called("find_in")
+        return Remembered(attribute, "good", 0.0, 1.0, False, True)
+
     @contextmanager
     def telling(
         self, namespace: tuple[str, ...], shown: Sequence[Shown]
@@ -611,6 +617,23 @@ def test_a_memory_that_can_not_be_told_means_abstain(broken: str, found: str) ->
 
     assert (decision.verdict, decision.code) == ("ABSTAIN", "gate_error")
     assert gate.decided() == 0
+
+
+def test_a_memory_that_can_not_be_asked_again_lets_nothing_go_ahead() -> None:
+    """What a decision rests on is looked at once more where it is granted, and redeemed."""
+    claims = FakeClaims("find_in", ERRORS[0])
+    gate, _ = service(simple(), Finding("good"), claims=claims)
+    assert gate.decide(ACT).code == "gate_error"
+    assert gate.decided() == 0
+    claims._broken = ""
+    granted = gate.decide(ACT)
+    assert granted.permit is not None
+    claims._broken = "find_in"
+
+    with pytest.raises(type(ERRORS[0])):
+        gate.redeem(granted.permit.token, ACT)
+
+    assert gate.unsettled() == []
 
 
 @pytest.mark.parametrize("part", ["write", "commit"])
