@@ -625,6 +625,23 @@ def test_a_memory_that_can_not_be_told_or_asked_means_abstain(broken: str, found
     assert gate.decided() == 0
 
 
+def test_a_memory_that_can_not_be_asked_again_lets_nothing_go_ahead() -> None:
+    """What a decision rests on is looked at once more where it is granted, and redeemed."""
+    claims = FakeClaims("find_in", ERRORS[0])
+    gate, _ = service(simple(), Finding("good"), claims=claims)
+    assert gate.decide(ACT).code == "gate_error"
+    assert gate.decided() == 0
+    claims._broken = ""
+    granted = gate.decide(ACT)
+    assert granted.permit is not None
+    claims._broken = "find_in"
+
+    with pytest.raises(type(ERRORS[0])):
+        gate.redeem(granted.permit.token, ACT)
+
+    assert gate.unsettled() == []
+
+
 @pytest.mark.parametrize("part", ["write", "commit"])
 def test_what_changes_nothing_passes_a_gate_that_is_out_of_order(part: str) -> None:
     gate, _ = service(simple("read"), Finding(None), store=FailingStore(part, ERRORS[0]))
