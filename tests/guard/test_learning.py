@@ -254,8 +254,8 @@ def told(guard: amv.Guard, count: int, seed: int, *, audit: float = 0.0) -> None
 
 def test_how_reliable_checks_are_is_learned_as_decisions_are_told(tmp_path: Path) -> None:
     """In one pass, on top of what a file knew, and used from the next decision on."""
-    path = str(tmp_path / "amv.db")
-    with opened(path) as guard:
+    path, policy = str(tmp_path / "amv.db"), policy_of(defaults={"audit": 1.0})
+    with opened(path, policy) as guard:
         told(guard, 200, 1)
         first = guard.learn()
         own = first.verifiers["order_status"]
@@ -292,7 +292,7 @@ def test_answers_that_only_an_audit_asked_for_stand_for_as_many_as_it_was_drawn_
 
 def test_answers_alone_are_learned_of() -> None:
     """Where no claim had a probability of its own, checks are known by what was told."""
-    with opened() as guard:
+    with opened(policy=policy_of(defaults={"audit": 1.0})) as guard:
         guard.verifier("order_status")(lambda order_id: "pending")
         for number in range(40):
             decided = guard.decide(cancel(f"unknown{number}"))

@@ -319,7 +319,7 @@ def test_a_fresh_process_judges_every_decision_the_same(tmp_path: Path) -> None:
 
 def test_no_record_holds_a_word(tmp_path: Path) -> None:
     """Records stay for ever; what could have to be forgotten is not in them."""
-    with opened() as guard:
+    with opened(policy=policy_of(defaults={"audit": 1.0})) as guard:
 
         @guard.verifier("order_status")
         def order_status(order_id: str) -> str:
