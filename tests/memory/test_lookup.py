@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from amv.errors import DimensionMismatch, InvalidInput, ItemNotFound
 from amv.memory.item import Claim, Status, utc
-from amv.memory.lookup import EMBEDDER_META, check_embedder, embedder_mark
+from amv.memory.lookup import (
+    EMBEDDER_META,
+    check_embedder,
+    check_opening,
+    embedder_mark,
+)
 from amv.memory.results import decode_cursor, encode_cursor
 from amv.memory.service import MemoryService
 from amv.memory.tiers import Tier
@@ -312,8 +317,11 @@ def test_vectors_of_another_embedder_are_refused_by_name(world: World) -> None:
         with pytest.raises(DimensionMismatch, match=message):
             call()
     assert world.memory.get("i1").content == "x"
-    with world.store.read() as reader, pytest.raises(DimensionMismatch):
-        check_embedder(reader, world.embedder)
+    with world.store.read() as reader:
+        with pytest.raises(DimensionMismatch, match="open it again"):
+            check_embedder(reader, world.embedder)
+        with pytest.raises(DimensionMismatch, match="without naming an embedder"):
+            check_opening(reader, world.embedder)
 
 
 @pytest.mark.parametrize("bad", ["\ud800", "nul\x00", 10**30, [], object(), " "])

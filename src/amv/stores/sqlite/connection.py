@@ -159,7 +159,8 @@ def mapped(error: apsw.Error, what: str) -> StoreError:
         return StoreUnavailable(f"{text}; another process holds the database, try again")
     if is_of_full_disk(error):
         return StoreUnavailable(
-            f"{what}: the disk is full; nothing was written, free some space and try again"
+            f"{what}: the disk is full, or fails ({error}); nothing was written, free some space "
+            "and try again"
         )
     if isinstance(error, apsw.ReadOnlyError):
         return StoreUnavailable(

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -37,6 +38,9 @@ T = TypeVar("T")
 _log = logging.getLogger("amv")
 
 _ERASE_TIMEOUT_S = 2.0
+
+#: A disk with less is full; with more, an error that says so is of a moment.
+_ROOM_BYTES = 1 << 16
 
 
 class SqliteStore:
@@ -269,7 +273,7 @@ class SqliteStore:
         if self._read_only is not None:
             self._check_open()
             # An exception object belongs to one thread, so each gets its own.
-            raise type(self._read_only)(*self._read_only.args)
+            raise type(self._read_only)(*self._read_only.args) from self._read_only.__cause__
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -296,11 +300,12 @@ def _way_in(path: str, synchronous: Synchronous, timeout_s: float, *, read_only:
             _prepare(partial(opened, makes_it=True), path, deadline_s, is_read_only=why is not None)
             return _Way(opened, why)
     except (apsw.IOError, apsw.FullError, apsw.CantOpenError, apsw.ReadOnlyError) as error:
-        if is_of_full_disk(error):
+        if is_of_full_disk(error) and shutil.disk_usage(os.path.dirname(path)).free < _ROOM_BYTES:
             why = StoreUnavailable(
                 f"the disk was full when {path!r} was opened, so that it can only be read; "
                 "nothing was written, free some space and open it again"
             )
+            why.__cause__ = error
         if why is None or not file_bytes(Path(path)):
             raise
         if log_bytes(path):
