@@ -103,8 +103,11 @@ def test_an_action_that_needs_repair_tells_the_value_that_was_read(
     guard: amv.Guard, shop: Shop
 ) -> None:
     moved = []
+    # Sure enough of what it reads that this may be put into the call.
+    guard.verifier("page", sensitivity=0.9999, specificity=0.9999)(lambda order_id: shop.status)
+    status = {**MOVE["rests_on"]["status"], "verify_with": ["page"]}
 
-    @guard.action("move_order", **MOVE)
+    @guard.action("move_order", **{**MOVE, "rests_on": {"status": status}})
     def move(order_id: str, status: str) -> None:
         moved.append((order_id, status))
 

@@ -373,6 +373,7 @@ def calls(memory: Memory) -> dict[str, Callable[[], object]]:
         "export_items": lambda: list(memory.export_items()),
         "find": lambda: memory.find("x", namespace=NS),
         "find_claim": lambda: memory.find_claim(NS, "a", "b"),
+        "claim_row": lambda: memory.claim_row(None, NS, "a", "b"),
         "flush": lambda: memory.flush(),
         "forget": lambda: memory.forget("x"),
         "forget_many": lambda: memory.forget_many(["x"], namespace=NS),

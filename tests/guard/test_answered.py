@@ -134,7 +134,8 @@ def test_arguments_are_those_of_the_moment_the_action_was_made() -> None:
 def test_a_reading_is_kept_as_it_was_compared() -> None:
     """A function may hold what it returned, and go on changing it."""
     rule = {**CANCEL, "rests_on": {"status": {**CANCEL["rests_on"]["status"], "require": ["a"]}}}
-    with opened(policy=policy_of(actions={"cancel_order": rule})) as guard:
+    policy = policy_of(actions={"cancel_order": rule}, defaults={"audit": 1.0})
+    with opened(policy=policy) as guard:
         remember(guard)
         reply = ["a"]
         guard.verifier("order_status", fresh_s=1e9, cost=1.0)(lambda order_id: reply)
@@ -163,11 +164,11 @@ def test_whose_a_decision_is_stays_known(guard: amv.Guard) -> None:
     """Also once the words are forgotten; the record names nobody."""
     asked = amv.Action("cancel_order", {"order_id": "W1"}, namespace=OWNER, principal="eve")
     decision = guard.decide(asked)
-    for _ in range(2):
+    for forget in (lambda: guard.memory.forget_namespace(OWNER), lambda: None):
         assert guard.is_of(decision.id, "eve")
         assert not guard.is_of(decision.id, "")
         assert not guard.is_of(decision.id, "ann")
-        guard.memory.forget_namespace(OWNER)
+        forget()
     with pytest.raises(amv.ItemNotFound, match="no decision"):
         guard.is_of("absent", "eve")
     with guard._store.read() as reader:

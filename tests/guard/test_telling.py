@@ -201,7 +201,11 @@ def test_what_two_checks_found_of_one_item_is_told_in_their_order() -> None:
     rule = {**CANCEL, "rests_on": {"status": dict(CANCEL["rests_on"]["status"])}}
     rule["rests_on"]["status"]["verify_with"] = ["first", "second"]
     check = {"cost": 0.02, "sensitivity": 0.6, "specificity": 0.6}
-    policy = policy_of(verifiers={"first": check, "second": check}, actions={"cancel_order": rule})
+    policy = policy_of(
+        verifiers={"first": check, "second": check},
+        actions={"cancel_order": rule},
+        defaults={"audit": 1.0},
+    )
     with opened(policy=policy) as guard:
         item_id = remember(guard)
         guard.verifier("first")(answering("shipped"))

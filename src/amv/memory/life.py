@@ -149,12 +149,8 @@ def _repeated(edit: Edit, new: Row, vectors: Vectors, digest: int) -> Row | None
 def _told_again(edit: Edit, row: Row) -> Row:
     """Note that an item was told again: a cold one is worth again what a new one is.
 
-    No other gains value, so that repeating it lifts it over nothing.  What claims say
-    was true until now, which is what the gate goes by.
+    No other gains value, so that repeating it lifts it over nothing.
     """
-    if row.claim is not None:
-        row = replace(row, last_verified_s=edit.now_s)
-        _put(edit, row)
     was = row.state
     if was.tier is Tier.COLD:
         key = value_key(edit.model.initial, edit.now_s, edit.model)

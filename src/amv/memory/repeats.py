@@ -6,8 +6,10 @@ of every search near it.  So an item that comes without an id of its own is look
 for by its content first.
 
 It is a repeat of one that is live and in force if both say the same, letter for
-letter but for white space, with the same claim, source, trust, expiry and end of
-validity; metadata, context, pin and beginning must be the same as far as it has any.
+letter but for white space, with the same source, trust, expiry and end of validity,
+and no claim; metadata, context, pin and beginning must be the same as far as it has any.
+That a claim was told again is an observation of its own, by which the gate learns how
+long such claims last.
 What differs in one digit, or comes from somebody else, or would be found by another
 filter, stays an item of its own, as does all that has an id of the caller's.
 
@@ -47,13 +49,10 @@ def tells_nothing_new(row: Row, new: Row, now_s: float) -> bool:
     same = (row.source, row.source_trust, row.valid_until_s, row.expires_s)
     if same != (new.source, new.source_trust, new.valid_until_s, new.expires_s):
         return False
-    if row.claim is None or new.claim is None:
-        are_one_claim = row.claim is new.claim
-    else:
-        are_one_claim = row.claim.says_the_same_as(new.claim)
+    if row.claim is not None or new.claim is not None:
+        return False
     return (
-        are_one_claim
-        and normal_form(row.content) == normal_form(new.content)
+        normal_form(row.content) == normal_form(new.content)
         and row.is_visible(now_s, now_s)
         and new.valid_from_s in (new.created_s, row.valid_from_s)
         and new.context in ("", row.context)
