@@ -8,6 +8,7 @@ import pytest
 
 from amv.checks import check_fields, check_flag, several, shown
 from amv.config import Settings
+from amv.embedders.endpoint import Endpoint
 from amv.errors import AmvError, ConfigError, InvalidInput
 from amv.memory.ranking import RankWeights
 from amv.memory.settings import Budget, CellSettings, MemorySettings
@@ -26,6 +27,7 @@ WRONG: dict[Any, list[object]] = {
     str: ["", 5, None, HUGE, b"amv.db"],
     str | None: [5, HUGE, b"minilm", True],
     float | None: ["5", True, NAN, INF, -INF, HUGE, 0.0],
+    Endpoint | None: ["default", 5, HUGE, {}, Settings],
     Literal["FULL", "NORMAL"]: ["full", None, HUGE, ["FULL"]],
 }
 

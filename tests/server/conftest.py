@@ -33,7 +33,15 @@ WAIT_S = 20.0
 EMBEDDER = "hashing:64"
 POLICY: dict[str, Any] = {
     "version": 1,
-    "verifiers": {"order_status": {"args": {"order_id": "$order_id"}, "cost": 0.02}},
+    # Sure enough of what it reads that this may be put into a call.
+    "verifiers": {
+        "order_status": {
+            "args": {"order_id": "$order_id"},
+            "cost": 0.02,
+            "sensitivity": 0.9999,
+            "specificity": 0.9999,
+        }
+    },
     "actions": {
         "cancel_order": {
             "loss": {"wrong": 120, "abstain": 5},

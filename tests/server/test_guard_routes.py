@@ -775,4 +775,4 @@ def test_half_of_a_surrogate_pair_is_told_as_what_it_is(http: httpx.Client, half
 
 
 def test_control_a_whole_surrogate_pair_is_a_text(http: httpx.Client, own: list[str]) -> None:
-    assert decide(http, own, arguments={"order_id": "\U0001f600"})["verdict"] == "ABSTAIN"
+    assert decide(http, own, arguments={"order_id": "\U0001f600"})["verdict"] == "VERIFY"
