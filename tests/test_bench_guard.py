@@ -367,11 +367,11 @@ FIGURES: dict[str, tuple[int, int, int]] = {
     "ttl": (6, 115, 1546),
     "naive_voi": (0, 0, 0),
     "env_probe": (2, 80, 880),
-    "reference": (101, 120, 260),
-    "myopic": (2, 37, 70),
-    "default": (2, 109, 456),
-    "certified": (3, 109, 457),
-    "true": (2, 113, 442),
+    "reference": (101, 120, 246),
+    "myopic": (2, 37, 71),
+    "default": (2, 107, 396),
+    "certified": (2, 107, 396),
+    "true": (2, 111, 389),
 }
 """Of 440 instances: harmful executions, right ones, checks."""
 
