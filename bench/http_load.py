@@ -6,8 +6,7 @@ An open loop: arrivals are a Poisson process and do not wait for replies, so
 that a server that stalls is seen to stall (no coordinated omission).  RATE 0
 is a closed loop: each connection sends its next request when it has its reply,
 and the generator polls all the time: to wake a process that sleeps on the same
-machine takes whoever wakes it longer than to search, and no server over a
-network pays that.
+machine is charged to whoever wakes it, and no server over a network pays that.
 It runs in a process of its own.  BODIES is a file of JSON bodies, one a line,
 taken in a random order; a line may begin with a path of its own and a space.
 OUT gets one array each, with an entry a reply, of the intended moment in
