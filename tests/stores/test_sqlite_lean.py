@@ -15,6 +15,7 @@ from amv.memory.ports import Floats, Ids, Members, Writer
 from amv.stores.sqlite import SqliteStore
 from amv.stores.sqlite.lean import with_centroids, without_centroids
 from amv.stores.sqlite.writer import PART_BYTES
+from tests.stores.older import SMALLER, turn_back
 from tests.stores.test_sqlite_erase import stored_bytes
 
 DIMENSION = 64
@@ -113,6 +114,24 @@ def test_it_outlives_the_cells_in_it(store: SqliteStore) -> None:
     store.write(lambda w: w.put_cell_snapshot(ns_id, snapshot))
     assert kept(store, ns_id) == snapshot
     assert count(store, "count(*) FROM waypoint") == 0
+
+
+def test_one_of_a_file_of_before_goes_on_outliving_them(path: Path) -> None:
+    """Where waypoints had another key: none is lost, and those to come find their place."""
+    matrix = centroids(COUNT)
+    with closing(SqliteStore.open(path)) as store:
+        ns_id, cell_ids = new_cells(store, matrix)
+        snapshot = saved(matrix, cell_ids)
+        store.write(lambda w: w.put_cell_snapshot(ns_id, snapshot))
+        drop(store, *cell_ids[::3].tolist())
+    turn_back(path, SMALLER)
+
+    with closing(SqliteStore.open(path)) as store:
+        assert kept(store, ns_id) == snapshot
+        drop(store, *cell_ids[1::3].tolist())
+        assert kept(store, ns_id) == snapshot
+        dropped = len(cell_ids[::3]) + len(cell_ids[1::3])
+        assert count(store, "count(*) FROM waypoint") == dropped
 
 
 def test_another_namespace_keeps_its_own(store: SqliteStore) -> None:

@@ -202,7 +202,7 @@ def test_a_process_killed_while_creating_leaves_a_path_that_opens(path: Path) ->
         "SqliteStore.open(sys.argv[1]).close()\n"
     )
     killed = 0
-    for at_write in range(1, 200, 7):
+    for at_write in range(1, 1000, 7):
         command = [sys.executable, "-c", script, str(path), str(at_write)]
         code = subprocess.run(command, check=False).returncode
         killed += code == 9

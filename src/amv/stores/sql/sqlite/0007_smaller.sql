@@ -5,11 +5,11 @@ ALTER TABLE cell_snapshot ADD COLUMN cell_ids BLOB NOT NULL DEFAULT x'';
 
 -- Centroids of cells that were dropped since: the saved index still leads through them.
 CREATE TABLE waypoint (
+    cell_id  INTEGER PRIMARY KEY,
     ns_id    INTEGER NOT NULL,
-    cell_id  INTEGER NOT NULL,
-    centroid BLOB NOT NULL,
-    PRIMARY KEY (ns_id, cell_id)
-) STRICT, WITHOUT ROWID;
+    centroid BLOB NOT NULL
+) STRICT;
+CREATE INDEX waypoint_by_namespace ON waypoint (ns_id);
 
 -- A posting takes 7 bytes instead of 8: how often a term occurs in an item is kept up to 255.
 UPDATE term SET tail = narrowed_postings(tail);
