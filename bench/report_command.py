@@ -10,6 +10,11 @@ from rich.console import Console
 
 from bench.store_rows import Row, read
 
+RawRows = Annotated[Path, typer.Argument(help="The raw rows.")]
+WhichRun = Annotated[
+    str | None, typer.Option(metavar="ID", help="Which run; the last one if not given.")
+]
+
 
 def report_command(
     markdown: Callable[[Sequence[Row]], str],
@@ -19,10 +24,8 @@ def report_command(
     """Return a command that prints a run as *markdown* or *show* makes it of its rows."""
 
     def main(
-        file: Annotated[Path, typer.Argument(help="The raw rows.")],
-        run: Annotated[
-            str | None, typer.Option(metavar="ID", help="Which run; the last one if not given.")
-        ] = None,
+        file: RawRows,
+        run: WhichRun = None,
         as_markdown: Annotated[
             bool, typer.Option("--markdown", help="Print it as Markdown.")
         ] = False,

@@ -18,7 +18,7 @@ from bench.guard.arms import ABLATIONS, ALL, ARMS, DEFAULT, HEADLINE, SETTINGS
 from bench.guard.families import FAMILIES, RELEVANT, UNCHANGED, UNSEEN
 from bench.guard.measures import Interval, Result, Run, columns_of, compared
 from bench.guard.targets import Target, matched, percent, prices, targets
-from bench.report_command import pipes
+from bench.report_command import RawRows, WhichRun, pipes
 from bench.store_rows import Row, read
 
 Lines = list[Sequence[str]]
@@ -266,13 +266,11 @@ def write(run: Run, folder: Path) -> list[Path]:
 
 
 def main(
-    file: Annotated[Path, typer.Argument(help="The raw rows.")],
+    file: RawRows,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write Markdown, CSV and PNG there.")
     ] = None,
-    run: Annotated[
-        str | None, typer.Option(metavar="ID", help="Which run; the last one if not given.")
-    ] = None,
+    run: WhichRun = None,
 ) -> None:
     """Print the tables of a run, or write its report."""
     rows = read(file, run)

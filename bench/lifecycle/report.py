@@ -29,7 +29,7 @@ from bench.lifecycle.targets import (
     of,
     verdicts,
 )
-from bench.report_command import pipes
+from bench.report_command import RawRows, WhichRun, pipes
 from bench.store_rows import Row, read
 
 WIDTH = 190
@@ -277,10 +277,8 @@ def about(rows: Sequence[Row]) -> str:
 
 
 def main(
-    file: Annotated[Path, typer.Argument(help="The raw rows.")],
-    run: Annotated[
-        str | None, typer.Option(metavar="ID", help="Which run; the last one if not given.")
-    ] = None,
+    file: RawRows,
+    run: WhichRun = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print it as Markdown.")] = False,
     folder: Annotated[
         Path | None, typer.Option("--pictures", metavar="FOLDER", help="Draw PNG files there.")

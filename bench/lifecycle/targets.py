@@ -3,7 +3,7 @@
 A target of which a part was not run says so, and counts as not reached.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from bench.lifecycle.measures import READS, WRITES, Of
@@ -54,18 +54,33 @@ def sizes(groups: Groups) -> list[int]:
     return sorted(int(name.removeprefix("scale-")) for name in names)
 
 
-def _against_ttl(groups: Groups) -> list[Verdict]:
-    out = []
+class _AtScale(NamedTuple):
+    """Ours and a rival at one size: in a closed loop and paced, and what throughput ours has."""
+
+    size: int
+    closed: list[Of]
+    paced: list[Of]
+    rate: float
+    says: str
+
+
+def _at_scale(groups: Groups, rival: str) -> Iterator[_AtScale]:
     for size in sizes(groups):
-        closed = of(groups, f"scale-{size}", "closed", OURS, TTL)
-        paced = of(groups, f"scale-{size}", "paced", OURS, TTL)
+        closed = of(groups, f"scale-{size}", "closed", OURS, rival)
+        paced = of(groups, f"scale-{size}", "paced", OURS, rival)
         if size < 100_000 or closed is None or paced is None:
             continue
         rate = closed[0].per_s / closed[1].per_s
         by_cpu = closed[0].per_cpu_s / closed[1].per_cpu_s
+        says = f"{rate:.2f} times ({by_cpu:.2f} by processor time)"
+        yield _AtScale(size, closed, paced, rate, says)
+
+
+def _against_ttl(groups: Groups) -> list[Verdict]:
+    out = []
+    for size, _, paced, rate, says in _at_scale(groups, TTL):
         p99 = paced[1].ms(READS, 0.99) / paced[0].ms(READS, 0.99)
         late = paced[0].late(READS)[1]
-        says = f"{rate:.2f} times ({by_cpu:.2f} by processor time)"
         out += [
             Verdict(f"{size:,} retained: ≥ 10 times the throughput of TTL scan", says, rate >= 10),
             Verdict(f"{size:,}: p99 ≥ 20 times lower than TTL scan", f"{p99:.2f} times", p99 >= 20),
@@ -111,17 +126,10 @@ def _against_hnsw(groups: Groups) -> list[Verdict]:
             gap = both[0].recall() - both[1].recall()
             asked = f"{name}: recall within a point of HNSW over everything"
             out.append(Verdict(asked, f"{100 * gap:+.2f} points", gap >= -0.01))
-    for size in sizes(groups):
-        closed = of(groups, f"scale-{size}", "closed", OURS, HNSW)
-        paced = of(groups, f"scale-{size}", "paced", OURS, HNSW)
-        if size < 100_000 or closed is None or paced is None:
-            continue
-        rate = closed[0].per_s / closed[1].per_s
-        by_cpu = closed[0].per_cpu_s / closed[1].per_cpu_s
+    for size, closed, paced, rate, says in _at_scale(groups, HNSW):
         p99 = paced[0].ms(READS, 0.99) / paced[1].ms(READS, 0.99)
         graph = closed[1].rows[-1]["server"]["graph_bytes"] / 1e6
         ram = closed[0].rss_mb / graph
-        says = f"{rate:.2f} times ({by_cpu:.2f} by processor time)"
         out += [
             Verdict(f"{size:,}: ≥ 2 times the throughput of HNSW", says, rate >= 2),
             Verdict(f"{size:,}: p99 no worse than HNSW's", f"{p99:.2f} times", p99 <= 1),

@@ -30,6 +30,7 @@ from amv.errors import (
 from amv.guard.actions import Action, held
 from amv.guard.calibration import Calibration
 from amv.guard.decision import Decision
+from amv.guard.granting import refused
 from amv.guard.lint import lint
 from amv.guard.plan import Verdict
 from amv.guard.policy import Policy, parse
@@ -420,8 +421,7 @@ class Guard(GuardService, Closing):
 
 
 def _abstained(decision: Decision, code: str, why: str) -> ActionAbstained:
-    abstains = replace(decision, verdict=Verdict.ABSTAIN.value, code=code)
-    return ActionAbstained(replace(abstains, reason=why, permit=None))
+    return ActionAbstained(replace(refused(decision, code, why), permit=None))
 
 
 def _not_made(error: AmvError) -> str:

@@ -25,6 +25,7 @@ from amv.guard.policy import (
     VerifierRule,
     claim_fields,
     fields_of,
+    required_argument,
 )
 from amv.guard.ports import Claims, Remembered
 from amv.guard.prior import TRUSTED_FROM, UNKNOWN, Features, clipped
@@ -110,9 +111,8 @@ def filled(template: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
 
 def required_by(rule: PremiseRule, arguments: Mapping[str, Any]) -> Any:
     """Return the values of which one must hold, or UNSET for what is remembered."""
-    require = rule.require
-    if isinstance(require, Mapping) and set(require) == {"argument"}:
-        name = require["argument"]
+    require, name = rule.require, required_argument(rule)
+    if name is not None:
         if name not in arguments:
             raise InvalidInput(f"a premise requires the argument {name!r}, which is not there")
         return (arguments[name],)
@@ -165,8 +165,7 @@ def is_repairable(rule: PremiseRule) -> bool:
     One that requires what an argument says can be made with another, and one
     that rests on what is remembered anew.  A constant stays what it is.
     """
-    require = rule.require
-    return require is msgspec.UNSET or (isinstance(require, Mapping) and "argument" in require)
+    return rule.require is msgspec.UNSET or required_argument(rule) is not None
 
 
 def _told(rule: PremiseRule, found: Remembered | None, prior: Prior) -> tuple[float, float]:
@@ -281,11 +280,7 @@ def _reliable(rule: VerifierRule, own: Reliability, typical: Reliability) -> tup
 def _is_in_call(rule: ActionRule, name: str) -> bool:
     """Return whether a premise is about an argument of the call."""
     premise = rule.rests_on.get(name)
-    return (
-        premise is not None
-        and isinstance(premise.require, Mapping)
-        and "argument" in premise.require
-    )
+    return premise is not None and required_argument(premise) is not None
 
 
 def _group(name: str, rule: VerifierRule, own: Reliability) -> str:

@@ -189,7 +189,12 @@ def _repairable(case: Case) -> int:
     """Return the premises that a value read can repair, as bits."""
     if case.repair is None:
         return 0
-    return sum(1 << i for i, premise in enumerate(case.premises) if premise.is_repairable)
+    return _bits(premise.is_repairable for premise in case.premises)
+
+
+def _bits(flags: Iterable[bool]) -> int:
+    """Return flags of premises as bits, bit i for premise i."""
+    return sum(1 << i for i, flag in enumerate(flags) if flag)
 
 
 def check_causes(causes: int, rests_on: Iterable[Sequence[object]]) -> None:
@@ -327,7 +332,7 @@ def judge(case: Case, evidence: Sequence[Evidence]) -> Judgement:
         prices=case.prices(),
         checks=_checks(left, len(case.premises), _repairable(case)),
         can_repair=heard.can_repair,
-        mended=sum(1 << i for i, premise in enumerate(case.premises) if premise.in_call),
+        mended=_bits(premise.in_call for premise in case.premises),
         made=len(heard.asked),
         ages_h=tuple(premise.age_h for premise in case.premises),
     )

@@ -416,13 +416,19 @@ def fields_of(rule: ActionRule) -> list[tuple[str, str]]:
     found = []
     for name, premise in rule.rests_on.items():
         found += [(f"rests_on.{name}.claim", one) for one in claim_fields(premise.claim)]
-        if isinstance(premise.require, Mapping) and "argument" in premise.require:
-            found.append((f"rests_on.{name}.require", premise.require["argument"]))
+        if (argument := required_argument(premise)) is not None:
+            found.append((f"rests_on.{name}.require", argument))
     if rule.idempotency is not None:
         found += [("idempotency.key", one) for one in rule.idempotency.key]
     if rule.budget is not None and isinstance(rule.budget.amount, Mapping):
         found.append(("budget.amount", rule.budget.amount["argument"]))
     return found
+
+
+def required_argument(rule: PremiseRule) -> str | None:
+    """Return the argument that says what a premise requires; None where none does."""
+    require = rule.require
+    return require.get("argument") if isinstance(require, Mapping) else None
 
 
 def claim_fields(template: str) -> list[str]:

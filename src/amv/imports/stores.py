@@ -112,33 +112,53 @@ def _entity(piece: Piece, data: dict[str, Any], mapper: Mapper) -> Entries:
 
 
 def _graph(piece: Piece, mapper: Mapper, name: str, kind: str, observation: str) -> Entry:
-    content = f"{name}: {observation}"
-    fields = _fields(
+    return _noted(
+        piece,
         mapper,
-        piece.where,
-        content,
-        made_id("mcp-memory", "entity", name, kind, observation),
-        namespace=mapper.namespace or (),
-        # Names are often written as one word, which nobody asks for.
-        context=f"{name.replace('_', ' ')} {kind}".strip(),
+        f"{name}: {observation}",
+        ("entity", name, kind, observation),
+        context=f"{_spoken(name)} {kind}".strip(),
         metadata={"entity": name, **({"entity_type": kind} if kind else {})},
     )
-    return Entry(piece.number, piece.where, fields, 2 * len(content))
 
 
 def _relation(piece: Piece, data: dict[str, Any], mapper: Mapper) -> Entry:
     one, other, kind = (_needed(data, key, piece.where) for key in ("from", "to", "relationType"))
-    content = f"{one} {kind.replace('_', ' ')} {other}"
+    return _noted(
+        piece,
+        mapper,
+        f"{one} {_spoken(kind)} {other}",
+        ("relation", one, kind, other),
+        context=f"{_spoken(one)} {_spoken(other)}",
+        metadata={"from": one, "to": other, "relation": kind},
+    )
+
+
+def _noted(
+    piece: Piece,
+    mapper: Mapper,
+    content: str,
+    identity: tuple[str, ...],
+    *,
+    context: str,
+    metadata: dict[str, Any],
+) -> Entry:
+    """Return what an MCP memory server noted, as one item."""
     fields = _fields(
         mapper,
         piece.where,
         content,
-        made_id("mcp-memory", "relation", one, kind, other),
+        made_id("mcp-memory", *identity),
         namespace=mapper.namespace or (),
-        context=f"{one.replace('_', ' ')} {other.replace('_', ' ')}",
-        metadata={"from": one, "to": other, "relation": kind},
+        context=context,
+        metadata=metadata,
     )
     return Entry(piece.number, piece.where, fields, 2 * len(content))
+
+
+def _spoken(name: str) -> str:
+    """Return a name as words: they are often written as one, which nobody asks for."""
+    return name.replace("_", " ")
 
 
 def _needed(data: dict[str, Any], key: str, where: str) -> str:

@@ -79,7 +79,7 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
     ids: set[str] = set()
     live: list[Row] = []
     digests = [repeats.digest(item.content) for item in items]
-    told = set(edit.tx.told(edit.row.ns_id, digests))
+    told = _told_before(edit, items, digests)
     probation_from = len(items) - edit.settings.probation_max
     released = edit.released_state(_first_state(edit, edit.now_s, pinned=False))
 
@@ -95,7 +95,7 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
         claimed.clear()
 
     for place, (item, digest) in enumerate(zip(items, digests, strict=True)):
-        may_repeat = digest in told and not (item.id_is_given or edit.settings.keep_repeats)
+        may_repeat = digest in told and _may_repeat(edit, item)
         if item.id in ids or may_repeat or (item.claim and item.claim.key in claimed):
             write_waiting()
         present = edit.tx.rows_with_id(item.id, edit.row.ns_id) if item.id_is_given else []
@@ -133,6 +133,17 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
     changed = set(edit.change.items)
     now = edit.tx.rows([row.key for row in done.values() if row.key in changed])
     return [now.get(done[place].key, done[place]) for place in range(len(items))]
+
+
+def _may_repeat(edit: Edit, item: NewItem) -> bool:
+    """Return whether an item is not added where it repeats another one."""
+    return not (edit.settings.keep_repeats or item.id_is_given or item.claim)
+
+
+def _told_before(edit: Edit, items: Sequence[NewItem], digests: Sequence[int]) -> set[int]:
+    """Return the digests of what is there, of those items that may repeat it."""
+    asked = [d for item, d in zip(items, digests, strict=True) if _may_repeat(edit, item)]
+    return set(edit.tx.told(edit.row.ns_id, asked)) if asked else set()
 
 
 def _repeated(edit: Edit, new: Row, vectors: Vectors, digest: int) -> Row | None:
