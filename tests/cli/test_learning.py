@@ -232,7 +232,14 @@ def audited_often(path: Path, count: int, *, is_wrong: bool = False) -> list[str
     policy = {**POLICY, "defaults": {"audit": 1.0}}
     settings = package.Settings(upkeep_interval_s=None, synchronous="NORMAL")
     with package.Guard.open(
-        str(path), policy=policy, namespace=("shop",), settings=settings, embedder="hashing"
+        str(path),
+        policy=policy,
+        namespace=("shop",),
+        settings=settings,
+        # All are decided about at the same age: on a slow machine some would else be
+        # less certain than any that the certificate counts.
+        clock=FakeClock(),
+        embedder="hashing",
     ) as guard:
         for name in ("desk", "other"):
             guard.verifier(name)(lambda id: "delivered" if is_wrong else "pending")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from amv.errors import AmvError, StoreUnavailable
+from amv.errors import AmvError, StoreClosed, StoreUnavailable
 from amv.memory import upkeep
 from amv.memory.hot import IndexDamaged, View
 from amv.memory.ports import NamespaceRow, Reader, Store
@@ -79,6 +79,10 @@ def unavailable(number: int) -> object:
     raise StoreUnavailable("the disk is full")
 
 
+def closed(number: int) -> object:
+    raise StoreClosed("the store was closed")
+
+
 def test_a_search_goes_on_where_nothing_can_be_put_away(world: World) -> None:
     failing = Interrupted(world.store)
     failing.before_write = unavailable
@@ -90,6 +94,17 @@ def test_a_search_goes_on_where_nothing_can_be_put_away(world: World) -> None:
     ((what, error),) = warned.warnings
     assert "wait outside the cells" in what
     assert isinstance(error, StoreUnavailable)
+
+
+def test_a_search_of_a_memory_that_is_closed_meanwhile_warns_of_nothing(world: World) -> None:
+    """What waits is put into cells by who opens it next."""
+    closing = Interrupted(world.store)
+    closing.before_write = closed
+    warned = Warned(world, closing)
+
+    result = warned.memory.search("thing3", namespace=ALICE)
+
+    assert (result.complete, warned.warnings) == (False, [])
 
 
 def test_an_item_is_added_though_it_cannot_be_put_into_a_cell(world: World) -> None:

@@ -1,13 +1,16 @@
 """Finding items without a query: by id, in pages, by claim, through their history."""
 
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amv.errors import DimensionMismatch, InvalidInput, ItemNotFound
+from amv.errors import DimensionMismatch, InvalidInput, ItemNotFound, StoreError
 from amv.memory.item import Claim, Status, utc
 from amv.memory.lookup import (
     EMBEDDER_META,
@@ -19,6 +22,7 @@ from amv.memory.results import decode_cursor, encode_cursor
 from amv.memory.service import MemoryService
 from amv.memory.tiers import Tier
 from amv.stores.memory import MemoryStore
+from amv.stores.sqlite.store import SqliteStore
 from tests.memory.worlds import ALICE, BOB, MONTH_S, World
 
 # ---------------------------------------------------------------- by id
@@ -41,6 +45,20 @@ def test_an_id_is_enough_where_it_is_one_item(world: World) -> None:
 
     assert world.memory.get(item.id) == item
     assert world.memory.get(item.id, namespace=["alice"]) == item
+
+
+def test_an_item_of_a_file_that_lost_its_namespace_is_told_as_damage(tmp_path: Path) -> None:
+    path = tmp_path / "amv.db"
+    with closing(SqliteStore.open(path, synchronous="NORMAL")) as store:
+        World(store).add("x")
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("DELETE FROM namespace")
+
+    with (
+        closing(SqliteStore.open(path, synchronous="NORMAL")) as store,
+        pytest.raises(StoreError, match="in no namespace: the store is damaged"),
+    ):
+        World(store).memory.get("i1")
 
 
 @pytest.mark.parametrize(

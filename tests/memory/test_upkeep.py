@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amv.embedders.hashing import Hashing
-from amv.errors import StoreUnavailable
+from amv.errors import StoreError, StoreUnavailable
 from amv.memory import indexing, upkeep
 from amv.memory.cells import CentroidIndex, quantise, rotate, unit
 from amv.memory.edit import Edit
@@ -823,6 +823,20 @@ def test_vectors_lost_from_a_file_are_not_put_away(tmp_path: Path) -> None:
     with closing(SqliteStore.open(path, synchronous="NORMAL")) as store:
         assert drained(World(store, LAZY), store) == 0
         assert store.check() != []
+
+
+def test_a_sweep_of_a_file_that_lost_an_item_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "amv.db"
+    with closing(SqliteStore.open(path, synchronous="NORMAL")) as store:
+        World(store, SMALL).add("x", valid_from=1_700_100_000.0)
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("DELETE FROM item")
+
+    with closing(SqliteStore.open(path, synchronous="NORMAL")) as store:
+        world = World(store, SMALL)
+        world.clock.advance(YEAR_S)
+        with pytest.raises(StoreError, match="items of 1 states are gone.*amv doctor"):
+            world.memory.sweep()
 
 
 @pytest.mark.parametrize("has_cells", [False, True])

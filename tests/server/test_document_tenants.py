@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import given, settings
+from hypothesis import given
 from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi.checks import object_level_authorization
 
@@ -29,7 +29,7 @@ from amv.server import api
 from amv.server.access import Level
 from tests.server.cases import CONTENT, add_item
 from tests.server.conftest import DOCUMENT, WAIT_S, Running, running
-from tests.server.test_document import FEW, SCHEMA
+from tests.server.test_document import FEW, SCHEMA, run_sequences
 
 TENANT, OTHER = ("tenant",), ("otherwise",)
 THEIRS, NOBODYS = "theirs", "nobody"
@@ -95,7 +95,7 @@ def read_by_others(served: Running, folder: Path, most: int = 40) -> set[tuple[s
                 recorder=self.recorder,
             )
 
-    Sequences.run(settings=settings(FEW, max_examples=most, stateful_step_count=6))
+    run_sequences(Sequences, most, 6)
     return seen
 
 

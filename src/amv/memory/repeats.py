@@ -29,7 +29,7 @@ COPY = 0.98
 def normal_form(content: str) -> str:
     r"""Return *content* with white space evened out; what is equal in this form says the same.
 
-    >>> normal_form("  port\\n8080 ")
+    >>> normal_form("  port\n8080 ")
     'port 8080'
     """
     return " ".join(unicodedata.normalize("NFC", content).split())
