@@ -1,6 +1,7 @@
 """Search: right against looking at everything, within its budget, and honest about gaps."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -998,6 +999,34 @@ def test_a_long_item_is_found_by_any_of_its_passages(store: Store) -> None:
         hits = world.memory.search(word, namespace=ALICE).hits
         assert [hit.item.id for hit in hits] == [item.id, other.id]
         assert hits[0].similarity == pytest.approx(1.0, abs=1e-5)
+
+
+class ThreeWords(Hashing):
+    """An embedder that reads three words at a time."""
+
+    def passages(self, text: str) -> list[tuple[int, int]]:
+        return [match.span() for match in re.finditer(r"(\S+\s*){1,3}", text)]
+
+
+def test_the_similarity_told_is_that_of_the_best_passage(store: Store) -> None:
+    """Of passages about as similar, codes alone may put a lesser one first."""
+    rng = Random(11)
+    cells = replace(SMALL.cells, probes_cold=512)
+    world = World(store, replace(SMALL, cells=cells), embedder=ThreeWords(dimension=DIMENSION))
+    words = [f"w{i}" for i in range(14)]
+    texts = sorted({" ".join(rng.choices(words, k=12)) for _ in range(120)})
+    world.memory.add_many([{"content": text, "namespace": ALICE} for text in texts])
+    vectors = {
+        text: world.embedder.embed([text[a:b] for a, b in world.embedder.passages(text)])
+        for text in texts
+    }
+    assert world.row().cells > 0
+
+    for _ in range(40):
+        query = unit(np.asarray([[rng.gauss(0, 1) for _ in range(DIMENSION)]], np.float32))[0]
+        hits = world.memory.search(vector=query, namespace=ALICE, cold=True, k=20).hits
+        best = [float((vectors[hit.item.content] @ query).max()) for hit in hits]
+        assert [hit.similarity for hit in hits] == pytest.approx(best, abs=1e-5)
 
 
 def test_the_best_by_words_are_scored_by_vector_before_the_oldest() -> None:

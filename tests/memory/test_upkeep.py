@@ -835,7 +835,7 @@ def test_a_sweep_of_a_file_that_lost_an_item_says_so(tmp_path: Path) -> None:
     with closing(SqliteStore.open(path, synchronous="NORMAL")) as store:
         world = World(store, SMALL)
         world.clock.advance(YEAR_S)
-        with pytest.raises(StoreError, match="items of 1 states are gone.*amv doctor"):
+        with pytest.raises(StoreError, match=r"items of 1 states are gone.*amv doctor"):
             world.memory.sweep()
 
 

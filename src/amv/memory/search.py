@@ -319,12 +319,16 @@ def _score_the_rest(scan: _Scan) -> bool:
 
 
 class _Candidates(NamedTuple):
-    """Every item scored: key, id of its most similar vector (-1: none), both scores."""
+    """Every item scored: key, id of its most similar vector (-1: none), both scores.
+
+    *others* are the vectors of further passages, which by their codes are less similar.
+    """
 
     keys: Ids
     vector_ids: Ids
     similarities: Floats
     lexical: Floats
+    others: Ids
 
 
 def _candidates(scan: _Scan, most: int | None) -> _Candidates:
@@ -343,6 +347,7 @@ def _candidates(scan: _Scan, most: int | None) -> _Candidates:
     ids, keys, similarities = ids[order], keys[order], similarities[order]
     best = np.ones(len(keys), dtype=bool)
     best[1:] = keys[1:] != keys[:-1]
+    others = ids[~best]
     ids, keys, similarities = ids[best], keys[best], similarities[best]
     only_words = scan.lexical_keys[~np.isin(scan.lexical_keys, keys)]
     keys = np.concatenate([keys, only_words])
@@ -354,7 +359,8 @@ def _candidates(scan: _Scan, most: int | None) -> _Candidates:
         known = scan.lexical_keys[order]
         places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
         scores = np.where(known[places] == keys, scan.lexical_scores[order][places], scores)
-    return _Candidates(keys, ids, similarities.astype(np.float32), scores.astype(np.float32))
+    rough, scores = similarities.astype(np.float32), scores.astype(np.float32)
+    return _Candidates(keys, ids, rough, scores, others)
 
 
 def _in_order(rough: Floats, head: int) -> Ids:
@@ -384,6 +390,7 @@ def _walk(scan: _Scan) -> list[Match]:
     keys = found.keys[places]
     chosen = [cards[key] for key in keys.tolist()]
     exact = _rescored(scan, found.vector_ids[places], found.similarities[places])
+    exact = _by_other_passages(scan, keys, exact, found.others)
     values = scan.values_of(chosen)
     worth = np.asarray(values, dtype=np.float32)
     words = _completed(scan, found.lexical[places], chosen)
@@ -451,3 +458,23 @@ def _rescored(scan: _Scan, vector_ids: Ids, rough: Floats) -> Floats:
         known = vectors.ids[places] == vector_ids[todo]
         exact[todo[known]] = dots(vectors, scan.query.vector)[places[known]]
     return exact
+
+
+def _by_other_passages(scan: _Scan, keys: Ids, exact: Floats, others: Ids) -> Floats:
+    """Raise similarities of items to those of passages that only their codes put second.
+
+    By rank of the items in *keys*, as far as the warm share goes.
+    """
+    if not len(others) or not len(keys):
+        return exact
+    order = np.argsort(keys, kind="stable")
+    at = np.minimum(np.searchsorted(keys[order], owners(others)), len(keys) - 1)
+    places = order[at]
+    of_these = (keys[places] == owners(others)) & np.isin(others, scan.by_code)
+    others, places = others[of_these], places[of_these]
+    by_rank = np.argsort(places, kind="stable")[: scan.room_to_rescore]
+    others, places = others[by_rank], places[by_rank]
+    lowest = np.full(len(others), -1.0, dtype=np.float32)
+    raised = exact.copy()
+    np.maximum.at(raised, places, _rescored(scan, others, lowest))
+    return raised
