@@ -389,8 +389,9 @@ def _walk(scan: _Scan) -> list[Match]:
     places = np.asarray(kept, dtype=np.int64)
     keys = found.keys[places]
     chosen = [cards[key] for key in keys.tolist()]
-    exact = _rescored(scan, found.vector_ids[places], found.similarities[places])
-    exact = _by_other_passages(scan, keys, exact, found.others)
+    vector_ids = found.vector_ids[places]
+    exact = _rescored(scan, vector_ids, found.similarities[places])
+    exact = _by_other_passages(scan, vector_ids, exact, found.others)
     values = scan.values_of(chosen)
     worth = np.asarray(values, dtype=np.float32)
     words = _completed(scan, found.lexical[places], chosen)
@@ -460,18 +461,19 @@ def _rescored(scan: _Scan, vector_ids: Ids, rough: Floats) -> Floats:
     return exact
 
 
-def _by_other_passages(scan: _Scan, keys: Ids, exact: Floats, others: Ids) -> Floats:
+def _by_other_passages(scan: _Scan, done: Ids, exact: Floats, others: Ids) -> Floats:
     """Raise similarities of items to those of passages that only their codes put second.
 
-    By rank of the items in *keys*, as far as the warm share goes.
+    *done* are the vectors behind *exact*, by rank.  As far as the warm share goes.
     """
-    if not len(others) or not len(keys):
+    others = np.unique(others[np.isin(owners(others), owners(done))])
+    # What is hot has been scored exactly, and may have been met in a cell once more.
+    others = others[np.isin(others, scan.by_code) & ~np.isin(others, done)]
+    if not len(others):
         return exact
+    keys = owners(done)
     order = np.argsort(keys, kind="stable")
-    at = np.minimum(np.searchsorted(keys[order], owners(others)), len(keys) - 1)
-    places = order[at]
-    of_these = (keys[places] == owners(others)) & np.isin(others, scan.by_code)
-    others, places = others[of_these], places[of_these]
+    places = order[np.searchsorted(keys[order], owners(others))]
     by_rank = np.argsort(places, kind="stable")[: scan.room_to_rescore]
     others, places = others[by_rank], places[by_rank]
     lowest = np.full(len(others), -1.0, dtype=np.float32)
