@@ -35,6 +35,10 @@ _CHECKPOINT_PAGES = 2000
 #: size on (64 MB), writes wait a moment for them.
 _TRUNCATE_PAGES = 8000
 
+#: How long closing may take to make the file smaller, and by how many pages at once.
+_GIVE_BACK_S = 0.25
+_GIVE_BACK_PAGES = 64
+
 
 class _Group:
     """One transaction, and the works in it that ended well and wait for its commit."""
@@ -130,6 +134,7 @@ class Committer:
         self._take_turn(math.inf)
         try:
             self._commit()
+            self._give_back()
             self._is_closed = True
             self._drop_connection()
             self._checkpointer.close()
@@ -229,6 +234,26 @@ class Committer:
         # Begin anew from the file: what this connection believes of it may be wrong.
         self._drop_connection()
         return mapped_error
+
+    def _give_back(self) -> None:
+        """Cut unused pages off the end of the file, for a moment; the rest waits for the next one.
+
+        A file made before files could shrink keeps its size.
+        """
+        connection = self._connection
+        if connection is None:
+            return
+        until_s = time.monotonic() + _GIVE_BACK_S
+        self._busy_wait.deadline_s = 0.0
+        try:
+            while connection.pragma("freelist_count") and time.monotonic() < until_s:
+                before = connection.pragma("page_count")
+                connection.execute(f"PRAGMA incremental_vacuum({_GIVE_BACK_PAGES})").fetchall()
+                if connection.pragma("page_count") == before:
+                    return
+        except apsw.Error:
+            # Space only: what is unused is used again, and another close tries once more.
+            return
 
     def _drop_connection(self) -> None:
         connection, self._connection, self._writer = self._connection, None, None

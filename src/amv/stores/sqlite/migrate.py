@@ -67,12 +67,14 @@ def check_file(path: str) -> None:
 
 
 def migrate(connection: apsw.Connection, path: str, deadline_s: float) -> None:
-    """Bring the schema up to date, in WAL mode."""
+    """Bring the schema up to date, in WAL mode: a new file at once, another step by step."""
     scripts = migrations()
     add_functions(connection)
     if _versions(connection) == (0, 0):
-        # Has no effect once there is a page.
+        # Neither has an effect once there is a page.
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        scripts = {max(scripts): "\n".join(scripts.values())}
     for number, script in scripts.items():
         if _versions(connection)[1] >= number:
             continue
