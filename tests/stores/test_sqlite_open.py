@@ -135,6 +135,18 @@ def test_a_newer_version_that_stands_only_in_the_log_is_refused_too(path: Path) 
     store.close()
 
 
+def test_a_database_in_which_nothing_was_made_yet_becomes_ours(path: Path) -> None:
+    """As left where making it failed after its first page."""
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("PRAGMA page_size = 8192; PRAGMA auto_vacuum = INCREMENTAL")
+    assert path.stat().st_size > 0
+
+    SqliteStore.open(path).close()
+
+    assert pragma(path, "application_id") == APPLICATION_ID
+    assert pragma(path, "user_version") == len(migrations())
+
+
 def test_an_empty_file_becomes_a_database(path: Path) -> None:
     """As left by a tool that reserves a name."""
     path.touch()

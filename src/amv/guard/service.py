@@ -385,9 +385,9 @@ class GuardService(Executions, Granting, History, Learning, Certifying):
         secret = self._store.secret()
 
         def work(tx: GuardWriter, tell: Callable[[GuardWriter], list[str]]) -> Decision:
-            if before != len(observed_in(tx.records(decision_id=state.id))):
-                raise Conflict(f"decision {state.id!r} went on elsewhere meanwhile")
             is_new = state.unwritten[:1] == (state.opened,)
+            if not is_new and before != len(observed_in(tx.records(decision_id=state.id))):
+                raise Conflict(f"decision {state.id!r} went on elsewhere meanwhile")
             if is_new and state.opened.case is not None and not is_screened_so(tx, state.opened):
                 raise Rescreened(f"decision {state.id!r} was screened by what no longer stands")
             is_ruled = state.opened.code == "judged" and state.opened.mode != "shadow"

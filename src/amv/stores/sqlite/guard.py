@@ -31,6 +31,9 @@ OPENED = f"""{_RECORDS} INDEXED BY guard_record_opened
 OPENED_WITHIN = """SELECT r.number, r.decision_id, r.kind, r.before, r.hash, r.body
     FROM guard_within w JOIN guard_record r ON r.number = w.number
     WHERE w.prefix = ? AND w.number > ? ORDER BY w.number LIMIT ?"""
+_LAST_NUMBER = "SELECT coalesce(max(number), 0) FROM guard_record"
+_APPEND = f"""INSERT INTO guard_record SELECT ?1, ?2, ?3, ?4, ?5, ?6
+    WHERE ?1 = 1 + ({_LAST_NUMBER}) RETURNING number"""
 _LEDGER = """SELECT key, digest, state, permit_hash, expires_s, decision_id, changed_s, approval_id
     FROM guard_ledger"""
 _APPROVALS = """SELECT a.approval_id, a.decision_id, a.digest, a.state, a.created_s, a.expires_s,
@@ -208,10 +211,9 @@ class SqliteGuardWriter(SqliteGuardReader):
         self.memory = memory
 
     def append(self, row: RecordRow) -> None:
-        last = self._execute("SELECT coalesce(max(number), 0) FROM guard_record").get
-        if row.number != last + 1:
+        if self._execute(_APPEND, tuple(row)).fetchone() is None:
+            last = self._execute(_LAST_NUMBER).get
             raise StoreError(f"the next record is number {last + 1}, got {row.number}")
-        self._execute("INSERT INTO guard_record VALUES (?, ?, ?, ?, ?, ?)", tuple(row))
 
     def put_ledger(self, row: LedgerRow) -> None:
         values = tuple(row._replace(state=row.state.value))  # type: ignore[arg-type]

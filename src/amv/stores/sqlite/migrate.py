@@ -56,7 +56,8 @@ def check_file(path: str) -> None:
         # A process died while it wrote this header; SQLite undoes that on opening.
         return
     try:
-        _check(path, *_header_versions(path))
+        if (versions := _header_versions(path)) is not None:
+            _check(path, *versions)
     except apsw.NotADBError as error:
         raise SchemaMismatch(f"{path!r} is not an AMV database: it is no SQLite file") from error
     except apsw.CorruptError:
@@ -130,14 +131,20 @@ def _foreign(path: str) -> SchemaMismatch:
     return SchemaMismatch(f"{path!r} is not an AMV database: it is another program's SQLite file")
 
 
-def _header_versions(path: str) -> tuple[int, int]:
-    """Return what the file itself says, without its log, and without touching anything."""
+def _header_versions(path: str) -> tuple[int, int] | None:
+    """Return what the file itself says, without its log, and without touching anything.
+
+    None if nothing was ever made in it, as where making a database failed early.
+    """
     connection = apsw.Connection(
         f"file:{quote(path)}?immutable=1",
         flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
     )
     try:
-        return _versions(connection)
+        found = _versions(connection)
+        # What is too short to be one passes for an empty database.
+        is_begun = connection.pragma("page_count") > 0 and not _has_tables(connection)
+        return None if is_begun and found == (0, 0) else found
     finally:
         connection.close()
 
