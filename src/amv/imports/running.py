@@ -345,6 +345,4 @@ class Rehearsal:
 
 
 def _planned(one: "Request | Row") -> _Planned:
-    return _Planned(
-        one.content, one.claim, one.metadata, one.context, one.source, one.source_trust
-    )
+    return _Planned(one.content, one.claim, one.metadata, one.context, one.source, one.source_trust)
