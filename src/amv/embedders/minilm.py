@@ -59,7 +59,7 @@ _WEIGHTS_ARE_IN = "session.model_external_initializers_file_folder_path"
 class MiniLM:
     """The default embedder.  Safe for use by several threads.
 
-    The model (0.15 s, 110 MB of memory) is loaded by the first text, or by `warm_up`.
+    The model (0.2 s of CPU, 130 MB of memory) is loaded by the first text, or by `warm_up`.
     *threads* is how many cores one run may use, *model* another place of the
     same file.
     """
@@ -166,7 +166,7 @@ def _packaged_model() -> Path:
 
 
 def _open(model: Path, threads: int) -> "InferenceSession":
-    """Verify the file and load it; the check takes 15 ms of the 150."""
+    """Verify the file and load it; the check takes 15 ms of the 200."""
     try:
         content = model.read_bytes()
     except OSError as error:

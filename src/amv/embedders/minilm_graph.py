@@ -2,9 +2,9 @@
 
 The packaged graph is what an exporter made of the model, some 400 nodes, and ONNX Runtime finds in
 them no attention to run in one piece; what it unfolds to float32 when it loads is also the table
-of 30,522 tokens.  This one has 9 nodes a layer: query, key and value are one product, attention,
+of 30,522 tokens.  This one runs 7 nodes a layer: query, key and value are one product, attention,
 GELU and normalisation are one kernel each, and a token's row is unfolded when it is read.  Vectors
-are the same to 1e-6, with less CPU and less than half the memory (docs/explanation/retrieval.md).
+are the same to 1e-6, for less CPU and memory (docs/explanation/retrieval.md).
 
 A graph names its weights by where they begin in the packaged file, so that none is copied.
 Numbers of fields and types are those of onnx.proto3 (github.com/onnx/onnx).
