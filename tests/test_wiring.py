@@ -273,6 +273,30 @@ def test_another_embedder_is_refused_also_if_its_vectors_are_as_long(
         assert memory.get("x").content == "x"
 
 
+@pytest.mark.parametrize("other", ["minilm", "hashing", "hashing:256"])
+def test_the_static_embedder_mixes_with_no_other(path: str, other: str) -> None:
+    """It is made of minilm and as long as hashing, and its vectors are neither's."""
+    with Memory.open(path, embedder="static", settings=QUIET) as memory:
+        memory.add("The cellar keys are in the blue drawer", namespace=NS, id="keys")
+
+    with pytest.raises(DimensionMismatch, match=r"static-256-1 .*amv reembed"):
+        Memory.open(path, embedder=other, settings=QUIET)
+
+    with Memory.open(path, settings=QUIET) as memory:
+        (hit,) = memory.search("basement", namespace=NS).hits
+        assert (hit.item.id, memory.stats().embedder) == ("keys", "minilm-l6-v2-static-256-1")
+
+
+def test_a_file_changes_over_to_the_static_embedder(path: str) -> None:
+    with Memory.open(path, embedder="hashing", settings=QUIET) as memory:
+        memory.add("The cellar keys are in the blue drawer", namespace=NS)
+
+    assert reembed(path, QUIET, "static", lambda *call: None) == 1
+
+    with Memory.open(path, settings=QUIET) as memory:
+        assert memory.search("basement", namespace=NS).hits[0].similarity > 0.1
+
+
 def test_two_that_open_a_new_file_at_once_agree_on_one_embedder(path: str) -> None:
     """Between looking and writing it down, another process may have been faster."""
     store = open_store(path, QUIET)

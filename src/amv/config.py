@@ -1,7 +1,7 @@
 """Settings: one frozen object, and the only place that knows environment variables.
 
 AMV_DB          file of the memory (default amv.db)
-AMV_EMBEDDER    minilm, hashing or remote:MODEL (default: the file's own, minilm for a new one)
+AMV_EMBEDDER    minilm, static, hashing or remote:MODEL (default: the file's own, or minilm)
 AMV_EMBEDDER_URL       address of a remote model, such as http://localhost:11434/v1
 AMV_EMBEDDER_KEY       its API key (default none)
 AMV_EMBEDDER_DIMENSION dimension its vectors must have (default: the file's, or what it gives)

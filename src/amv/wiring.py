@@ -66,7 +66,7 @@ class Memory(MemoryService, Closing):
         """Open the memory in the file *path*, which is created if absent.
 
         ":memory:" keeps it in this process only.  *embedder* is "minilm",
-        "hashing", "remote:MODEL" (asked at the endpoint `settings.remote`) or
+        "static", "hashing", "remote:MODEL" (asked at the endpoint `settings.remote`) or
         an object with `id`, `dimension`, `embed` and `passages` (see `Embedder`);
         None stands for the one the file was made with, and for minilm in a new
         one.  *clock* returns unix seconds.

@@ -100,6 +100,18 @@ def dripping(request: Handler, texts: list[str]) -> None:
     request.close_connection = True
 
 
+def dripping_headers(request: Handler, texts: list[str]) -> None:
+    """Give a header line now and then, and never come to the last."""
+    try:
+        request.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        while not request.server.closing.wait(0.01):
+            request.wfile.write(b"x: y\r\n")
+            request.wfile.flush()
+    except OSError:
+        pass  # the client went away, as it should
+    request.close_connection = True
+
+
 def cut(request: Handler, texts: list[str]) -> None:
     """Break off in the middle of the answer."""
     data = json.dumps(entries(vectors(texts))).encode()

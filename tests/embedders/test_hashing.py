@@ -109,7 +109,7 @@ def test_names_load_what_they_say() -> None:
     ids=shown,
 )
 def test_an_unknown_name_is_refused_and_the_known_ones_are_named(name: Any) -> None:
-    with pytest.raises(InvalidInput, match="minilm or hashing or hashing:<dimension>"):
+    with pytest.raises(InvalidInput, match="minilm or static or hashing or hashing:<dimension>"):
         load(name)
 
 

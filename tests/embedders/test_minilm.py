@@ -1,6 +1,7 @@
 """The default embedder: the meaning of a text, the same alone and among others."""
 
 import random
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -8,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import onnxruntime
 import pytest
 
+from amv.embedders import minilm
 from amv.embedders.minilm import (
     BATCH_TEXTS_MAX,
     BATCH_TOKENS_MAX,
@@ -39,6 +42,30 @@ def mixed_texts() -> list[str]:
 def test_vectors_are_those_of_the_model(embedder: MiniLM) -> None:
     """Frozen from this file in ONNX Runtime 1.32; wrong pooling or ids would show here."""
     (vector,) = embedder.embed([SENTENCE])
+
+    np.testing.assert_allclose(vector[:6], KNOWN, atol=2e-4)
+
+
+def test_vectors_are_those_of_the_graph_that_came_with_the_weights(embedder: MiniLM) -> None:
+    """Files hold vectors that were made with it, and are searched with those of this one."""
+    path = minilm._packaged_model()
+    packaged = MiniLM(threads=1)
+    packaged._session = Packaged(onnxruntime.InferenceSession(str(path)))
+    texts = mixed_texts()
+
+    np.testing.assert_allclose(embedder.embed(texts), packaged.embed(texts), atol=2e-6)
+
+
+def test_weights_are_read_where_the_packaged_file_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in the folder that the process is in, whatever the file's own is called."""
+    folder = tmp_path / "naïve päth"
+    folder.mkdir()
+    shutil.copy(minilm._packaged_model(), folder / "renamed.bin")
+    monkeypatch.chdir(folder)
+
+    (vector,) = MiniLM(model=Path("renamed.bin")).embed([SENTENCE])
 
     np.testing.assert_allclose(vector[:6], KNOWN, atol=2e-4)
 
@@ -164,6 +191,18 @@ def test_the_model_loads_in_a_process_that_has_imported_all_of_amv() -> None:
     )
 
     assert (done.returncode, done.stdout.strip()) == (0, "(1, 384)"), done.stderr
+
+
+class Packaged:
+    """A session of the packaged graph, which has one input more."""
+
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+        self.session = session
+
+    def run(self, _: None, inputs: dict[str, npt.NDArray[np.int64]]) -> list[object]:
+        kinds = np.zeros_like(inputs["input_ids"])
+        found: list[object] = self.session.run(None, {**inputs, "token_type_ids": kinds})
+        return found
 
 
 class BrokenSession:

@@ -25,6 +25,7 @@ from tests.embedders.endpoint_server import (
     Fault,
     cut,
     dripping,
+    dripping_headers,
     dropped,
     giving,
     hanging,
@@ -199,9 +200,10 @@ def test_a_server_that_hangs_is_left(server: Endpoints, slept: Slept) -> None:
     assert slept == [BACK_OFF_S]
 
 
-def test_a_server_that_gives_a_byte_now_and_then_is_left(server: Endpoints) -> None:
+@pytest.mark.parametrize("fault", [dripping, dripping_headers])
+def test_a_server_that_gives_a_byte_now_and_then_is_left(server: Endpoints, fault: Fault) -> None:
     """Each read comes in time, so that only the clock of the whole can tell."""
-    server.always = dripping
+    server.always = fault
     clock = FakeClock()
 
     def ticking() -> float:
@@ -211,7 +213,7 @@ def test_a_server_that_gives_a_byte_now_and_then_is_left(server: Endpoints) -> N
     endpoint = amv.Endpoint(url=server.url, tries=2)
     with (
         RemoteEmbedder("m", endpoint, sleep=Slept(), clock=ticking) as model,
-        pytest.raises(EmbedderError, match="no whole answer in 10 s; tried 2 times"),
+        pytest.raises(EmbedderError, match="gave no whole answer in 10 s; tried 2 times"),
     ):
         model.embed(["a"])
 
@@ -303,6 +305,8 @@ def other(key: str, value: object) -> Fault:
     return giving(lambda body: body["data"][1].__setitem__(key, value))
 
 
+DEEP = b'{"error": ' + b"[" * 100_000 + b"]" * 100_000 + b', "data": []}'
+
 WRONG = {
     "fewer": giving(lambda body: body["data"].pop()),
     "more": giving(lambda body: body["data"].append(body["data"][0])),
@@ -324,12 +328,27 @@ WRONG = {
     "an index below": other("index", -1),
     "an index missing": other("index", None),
     "no JSON": giving(lambda body: b"<html>it works</html>"),
+    "nested deeply": giving(lambda body: DEEP),
     "nothing": giving(lambda body: b""),
     "no UTF-8": giving(lambda body: b'{"data": "\xff"}'),
     "another shape": giving(lambda body: {"embeddings": body["data"]}),
     "an error with status 200": giving(lambda body: {"error": {"message": "busy"}}),
     "compressed badly": lambda request, texts: request.answer(b"abc", content_encoding="gzip"),
 }
+
+
+def test_a_refusal_that_is_nested_deeply_is_told_as_it_came(server: Endpoints) -> None:
+    server.always = refusing(400, DEEP)
+
+    with embedder(server) as model, pytest.raises(EmbedderError, match=r"answered 400: .*\[\["):
+        model.embed(["a"])
+
+
+def test_a_first_answer_without_numbers_says_how_many_there_may_be(server: Endpoints) -> None:
+    server.always = giving(lambda body: {"data": [{"embedding": []}]})
+
+    with embedder(server) as model, pytest.raises(EmbedderError, match="1 to 65536, got 0"):
+        model.embed(["a"])
 
 
 @pytest.mark.parametrize("fault", WRONG.values(), ids=WRONG)

@@ -773,3 +773,39 @@ def test_a_rehearsal_finds_what_is_wrong(memory: amv.Memory) -> None:
 
     assert [error.number for error in bad] == [1, 2, 3]
     assert (report.added, memory.namespaces()) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [{"content": "a", "id": "x"}, {}],
+        [{"content": "a", "id": ["x"]}, {"content": "b", "id": {"x": 1}}, {"content": "c"}],
+        [{"content": "a", "namespace": 5}, {"content": "b", "namespace": [["x"]]}],
+        [{"content": "a", "id": "x"}, {"content": "b", "id": "x"}, {"content": "a", "id": "x"}],
+        [{"content": "new", "id": "there"}, {"content": "there", "id": "there"}],
+        [{"content": "there", "id": "there", "source": "other"}],
+        [{"content": "there", "id": "there", "metadata": {"k": 1}}],
+        [{"content": "a", "id": "x", "claim": ["s", "a", "v"]}, {"content": "a", "id": "x"}],
+        [{"content": "a", "id": "x"}, {"content": "a", "id": "x", "claim": ["s", "a", "v"]}],
+    ],
+)
+def test_a_rehearsal_counts_what_is_refused_as_the_import_will(
+    memory: amv.Memory, values: list[Any]
+) -> None:
+    """Whoever looks first wants to know just that; what would be refused whole adds nothing."""
+    memory.add("there", namespace=NS, id="there")
+    (exported,) = memory.export_items()
+    stream = lines(*values, {**exported, "id": "e"}, {**exported, "id": "e", "content": "other"})
+
+    told = []
+    for is_rehearsal in (True, False):
+        stream.seek(0)
+        bad: list[BadLine] = []
+        report = amv.import_file(
+            memory, stream, namespace=NS, dry_run=is_rehearsal, on_bad=bad.append
+        )
+        numbers = [error.number for error in bad]
+        told.append((report.added, report.present, report.skipped, numbers))
+
+    assert told[0] == told[1]
+    assert told[0][2] > 0

@@ -72,8 +72,9 @@ def before_the_command(
         typer.Option(
             metavar="NAME",
             help=(
-                "minilm, hashing, hashing:N or remote:MODEL (at AMV_EMBEDDER_URL); AMV_EMBEDDER, "
-                "or else the one the file was made with (minilm for a new file), if not given."
+                "minilm, static, hashing, hashing:N or remote:MODEL (at AMV_EMBEDDER_URL); "
+                "AMV_EMBEDDER, or else the one the file was made with (minilm for a new file), "
+                "if not given."
             ),
         ),
     ] = None,

@@ -112,7 +112,10 @@ def sweep(
 def reembed(
     context: typer.Context,
     to: Annotated[
-        str, typer.Argument(metavar="EMBEDDER", help="minilm, hashing, hashing:N or remote:MODEL.")
+        str,
+        typer.Argument(
+            metavar="EMBEDDER", help="minilm, static, hashing, hashing:N or remote:MODEL."
+        ),
     ],
     as_json: options.AsJson = False,
 ) -> None:

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 MINILM_ID = "minilm-l6-v2-int8"
 """The model and its arithmetic; another of either is another embedder."""
 
+STATIC_ID = "minilm-l6-v2-static-256-1"
+"""The table of token vectors and its arithmetic; another of either is another embedder."""
+
 REMOTE = "remote:"
 """What the name of a model behind HTTP begins with."""
 
-NAMES = ("minilm", "hashing", "hashing:<dimension>", "remote:<model>")
+NAMES = ("minilm", "static", "hashing", "hashing:<dimension>", "remote:<model>")
 
 
 def name_of(embedder_id: str) -> str | None:
@@ -31,6 +34,8 @@ def name_of(embedder_id: str) -> str | None:
     """
     if embedder_id == MINILM_ID:
         return "minilm"
+    if embedder_id == STATIC_ID:
+        return "static"
     if match := re.fullmatch(r"hashing-([0-9]{1,9})", embedder_id):
         return f"hashing:{match[1]}"
     return embedder_id if embedder_id.startswith(REMOTE) else None
@@ -60,6 +65,10 @@ def load(name: str, endpoint: "Endpoint | None" = None) -> "Embedder":
         from amv.embedders.minilm import MiniLM
 
         return MiniLM()
+    if name == "static":
+        from amv.embedders.static import Static
+
+        return Static()
     if match := re.fullmatch(r"hashing(?::([0-9]{1,9}))?", name):
         from amv.embedders.hashing import Hashing
 

