@@ -56,6 +56,7 @@ def test_the_paper_preset_has_the_constants_of_the_paper() -> None:
     assert PAPER.evict_below == 0.20
     assert PAPER.half_life_s == 30 * DAY_S
     assert PAPER.exposed_cap == PAPER.value_max
+    assert PAPER.rank_power == 0.0
 
 
 def test_value_halves_in_a_half_life() -> None:
@@ -287,6 +288,31 @@ def test_contribution_makes_an_item_hot() -> None:
         assert key >= threshold_key(model.hot.promote, NOW_S, model)
 
 
+@pytest.mark.parametrize(("model", "last"), [(DEFAULT, 0.02 / 48), (PAPER, 0.20)])
+def test_what_stands_further_down_in_a_prompt_gains_less(model: ValueModel, last: float) -> None:
+    """Most of a long prompt is not what was asked for; in the paper all of it gains alike."""
+    start = value_key(0.1, NOW_S, model)
+    keys = [
+        apply_event(start, NOW_S, EventKind.CONTRIBUTED, model, rank) for rank in (0, 1, 47, 255)
+    ]
+    gains = [value_at(key, NOW_S, model) - 0.1 for key in keys]
+
+    assert gains[0] == pytest.approx(model.contributed_gain, rel=1e-6)
+    assert gains[1] == pytest.approx(model.contributed_gain / 2**model.rank_power, rel=1e-6)
+    assert gains[2] == pytest.approx(last, rel=1e-3)
+    assert gains == sorted(gains, reverse=True)
+    assert gains[-1] > 0.0
+
+
+def test_only_a_contribution_has_a_rank() -> None:
+    """Being returned and being wrong weigh the same wherever an item stood."""
+    start = value_key(0.001, NOW_S, DEFAULT)
+    for kind in (EventKind.EXPOSED, EventKind.NEGATIVE):
+        alike = {apply_event(start, NOW_S, kind, DEFAULT, rank) for rank in (0, 1, 255)}
+
+        assert len(alike) == 1
+
+
 def test_negative_feedback_ends_at_the_floor() -> None:
     """However often it is repeated, the item keeps a key that orders it."""
     key = value_key(0.5, NOW_S, PAPER)
@@ -347,6 +373,8 @@ def test_a_maximum_that_is_not_one_is_reached_and_not_passed() -> None:
         (lambda: replace(PAPER, exposed_gain=0.0), "exposed_gain"),
         (lambda: replace(PAPER, contributed_gain=-0.1), "contributed_gain"),
         (lambda: replace(PAPER, negative_gain=-0.1), "negative_gain"),
+        (lambda: replace(PAPER, rank_power=-1.0), "0 <= rank_power"),
+        (lambda: replace(PAPER, rank_power=math.nan), "0 <= rank_power"),
         (lambda: replace(PAPER, exposed_cap=1.1), "exposed_cap <= value_max"),
         (lambda: replace(PAPER, half_life_s=0.5), "half_life_s"),
         (lambda: replace(PAPER, half_life_s=math.nan), "half_life_s"),

@@ -29,6 +29,9 @@ Codes = npt.NDArray[np.uint8]
 PASSAGES_MAX = 4096
 """A vector's id is its item's key times this, plus the number of the passage."""
 
+RANK_MAX = 255
+"""The last place in a prompt that an event can tell; those after it are told as this."""
+
 PENDING = 0
 """The cell of a vector that is in none yet: it is scanned exactly."""
 
@@ -132,12 +135,16 @@ class Change:
 
 
 class Event(NamedTuple):
-    """Something that happened to an item's value: no content, so no secret."""
+    """Something that happened to an item's value: no content, so no secret.
+
+    *rank* is its place in the prompt it was put into, from 0 for the best, at most `RANK_MAX`.
+    """
 
     ns_id: int
     key: int
     kind: EventKind
     at_s: float
+    rank: int = 0
 
 
 class HistoryRow(NamedTuple):
