@@ -20,6 +20,7 @@ from amv.memory.value import (
     exposed,
     reinforced,
     rekey,
+    rescaling,
     threshold_key,
     value_at,
     value_key,
@@ -344,6 +345,34 @@ def test_a_new_half_life_keeps_the_order(
     low, high = sorted(keys)
 
     assert rekey(low, NOW_S, old, new) <= rekey(high, NOW_S, old, new)
+
+
+@given(contributed=st.integers(0, 1 << 40), key=st.floats(400.0, 600.0))
+def test_what_is_rescaled_and_back_is_as_it_was(contributed: int, key: float) -> None:
+    """Two processes with other constants on one file may go back and forth."""
+    old, new = PAPER.scale, DEFAULT.scale
+    there = key + rescaling(contributed, old, new)
+
+    assert there + rescaling(contributed, new, old) == pytest.approx(key, rel=1e-12)
+    assert there <= key
+
+
+@given(low=st.integers(0, 100), more=st.integers(0, 100))
+def test_rescaling_never_puts_what_was_used_less_before_what_was_used_more(
+    low: int, more: int
+) -> None:
+    """Of two that were worth the same, the one of more uses is worth no less."""
+    shifts = [rescaling(n, PAPER.scale, DEFAULT.scale) for n in (low, low + more)]
+
+    assert shifts[0] <= shifts[1]
+
+
+def test_what_is_new_or_used_once_is_worth_under_new_constants_what_it_would_be() -> None:
+    """0.5 becomes 0.005, and 0.7 becomes 0.025, at the moment and by as much ever after."""
+    for contributed, was, wanted in ((0, 0.5, 0.005), (1, 0.7, 0.025), (60, 1.0, 1.0)):
+        key = value_key(was, NOW_S, PAPER) + rescaling(contributed, PAPER.scale, DEFAULT.scale)
+
+        assert value_at(key, NOW_S, DEFAULT) == pytest.approx(wanted, rel=1e-6)
 
 
 def test_a_lower_maximum_clips_when_rekeying() -> None:

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
 from amv.checks import check_fields
 from amv.errors import InvalidInput
@@ -41,6 +42,22 @@ class EventKind(IntEnum):
     EXPOSED = 1
     CONTRIBUTED = 2
     NEGATIVE = 3
+
+
+class Scale(NamedTuple):
+    """What values were made of: the most there is, what is new, and what one use adds."""
+
+    value_max: float
+    initial: float
+    contributed_gain: float
+
+    def worth(self, contributed: int) -> float:
+        """Return what an item that was used so often just now is worth, at most."""
+        return min(self.value_max, self.initial + self.contributed_gain * contributed)
+
+
+#: That of both presets until the default got constants of its own.
+SCALE_BEFORE = Scale(1.0, 0.5, 0.2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +110,11 @@ class ValueModel:
     def decay_rate(self) -> float:
         """λ, in 1/s."""
         return math.log(2.0) / self.half_life_s
+
+    @property
+    def scale(self) -> Scale:
+        """What value keys must be made anew for when it changes."""
+        return Scale(self.value_max, self.initial, self.contributed_gain)
 
 
 def value_key(value: float, at_s: float, model: ValueModel) -> float:
@@ -197,6 +219,17 @@ def rekey(key: float, at_s: float, old_model: ValueModel, new_model: ValueModel)
     """
     log_value = min(math.log(new_model.value_max), key - old_model.decay_rate * at_s)
     return log_value + new_model.decay_rate * at_s
+
+
+def rescaling(contributed: int, old: Scale, new: Scale) -> float:
+    """Return what to add to the key of an item that was used so often, under other constants.
+
+    When it was used is not kept.  So it is worth as large a part of what its uses are
+    worth under *new* as it was of what they are under *old*: new and old items then
+    compare as if all had been new under *new*, nearly (see docs/explanation/lifecycle.md).
+    The way back undoes it.
+    """
+    return math.log(new.worth(contributed)) - math.log(old.worth(contributed))
 
 
 #: The constants of AMV-L, which gives none for negative feedback: here it undoes
