@@ -314,3 +314,17 @@ def test_the_report_and_its_pictures_come_from_the_rows_alone(
     assert all(verdict.asked in text for verdict in verdicts(groups))
     assert all(len(set(map(len, t.rows))) == 1 for t in itertools.islice(report.tables(groups), 9))
     report.show(rows, Console(file=io.StringIO(), width=200))
+
+
+@pytest.mark.parametrize(("ours", "exact", "holds"), [(9, 9, True), (10, 9, True), (8, 9, False)])
+def test_a_critical_fact_is_lost_if_a_scan_of_all_finds_it(
+    ours: int, exact: int, holds: bool
+) -> None:
+    """Of ten found by neither, a question was too vague; what is kept was not lost."""
+    found = {OURS: ours, "exact": exact}
+    arms = {arm: Of([{"seed": 1, "needed": [[60.0, 10, n, 0]]}]) for arm, n in found.items()}
+
+    (verdict,) = (one for one in verdicts({"critical": {"closed": arms}}) if "lost" in one.asked)
+
+    assert verdict.holds == holds
+    assert verdict.found == f"{ours / 10:.4f} found, {exact / 10:.4f} by a scan of all"

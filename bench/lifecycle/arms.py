@@ -131,6 +131,8 @@ TRIED = (
     _tried("threshold", "the default until then: new 0.5, exposed to 0.61", exposed_cap=0.61),
     _tried("slow", "new 0.05, half-life 90 days", initial=0.05, exposed_cap=0.018,
            half_life_s=90 * DAY_S, **_LOW),
+    Arm(name="tried-alike", says="the default, all of a prompt alike",
+        model=replace(PRESETS["default"], rank_power=0.0)),
 )  # fmt: skip
 """Other constants of the value model; `docs/explanation/lifecycle.md` says what they gave."""
 

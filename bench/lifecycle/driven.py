@@ -33,6 +33,7 @@ FLAT = ValueModel(
     exposed_gain=1e-6,
     contributed_gain=1e-6,
     negative_gain=1e-6,
+    rank_power=0.0,
     exposed_cap=1.0,
     half_life_s=1e13,
     hot=Band(demote=0.4, promote=0.6),

@@ -10,12 +10,14 @@ import apsw
 import pytest
 
 from amv.memory.ports import RETIRED
-from amv.memory.settings import Budget
+from amv.memory.settings import Budget, MemorySettings
+from amv.memory.tiers import Tier
+from amv.memory.value import PRESETS
 from amv.stores.sqlite import SqliteStore
 from amv.stores.sqlite.migrate import migrations
 from amv.testing import FakeClock
-from tests.memory.worlds import ALICE, BOB, SMALL, World
-from tests.stores.older import SMALLER, THIRD_CELL, turn_back
+from tests.memory.worlds import ALICE, BOB, MONTH_S, SMALL, World
+from tests.stores.older import SCALED, SMALLER, THIRD_CELL, turn_back
 
 WHOLE = replace(SMALL, cells=replace(SMALL.cells, probes_warm=400, probes_cold=400))
 """Settings under which a search looks at all there is, so that what it finds is exact."""
@@ -286,3 +288,83 @@ def test_a_search_of_more_than_may_wait_puts_it_into_cells_first(tmp_path: Path)
         assert (world.row().pending, world.row().cells > 0) == (0, True)
         assert world.memory.check() == []
         world.memory.close()
+
+
+DEFAULT = replace(SMALL, value_model=PRESETS["default"], hot_max=4)
+PAPER = replace(SMALL, value_model=PRESETS["paper"])
+START_S = 1_800_000_000.0
+
+
+def of_before(path: Path, settings: MemorySettings, *, months: int) -> World:
+    """Leave a file that says nothing of constants: of six items one was used, and one shown."""
+    world = World(SqliteStore.open(path), settings, clock=FakeClock(START_S))
+    items = world.fill(6)
+    world.use(items[2].id)
+    world.memory.reinforce([items[3].id], contributed=False)
+    world.add("plan", id="plan", valid_from=START_S + 2 * months * MONTH_S)
+    world.clock.advance(months * MONTH_S)
+    world.memory.sweep()
+    world.memory.close()
+    turn_back(path, SCALED - 1)
+    return World(SqliteStore.open(path), settings, clock=world.clock)
+
+
+def test_what_a_file_of_before_holds_competes_with_what_is_new(tmp_path: Path) -> None:
+    """An item that nobody used would else be worth more than one used twenty times since.
+
+    The constants of these worlds are those that the default had then.
+    """
+    world = of_before(tmp_path / "amv.db", SMALL, months=1)
+    memory = world.another(DEFAULT)
+
+    dry = memory.sweep(dry_run=True)
+    assert replace(dry, dry_run=False) == memory.sweep()
+
+    values = {item.id: item.value for item in memory.list(namespace=ALICE).items}
+    assert values.pop("plan") == DEFAULT.value_model.initial
+    assert values.pop("i3") == pytest.approx(0.0125, rel=1e-6)
+    # 0.58 is what it was worth when it had been shown.
+    assert values.pop("i4") == pytest.approx(0.0029, rel=1e-6)
+    assert list(values.values()) == pytest.approx([0.0025] * 4, rel=1e-6)
+    new = [memory.add(f"new{i}", namespace=ALICE, id=f"new{i}").id for i in range(6)]
+    memory.reinforce([new[0]])
+    memory.flush()
+    memory.sweep()
+    hot = {i.id for i in memory.list(namespace=ALICE).items if i.tier is Tier.HOT}
+    assert hot == {"i3", new[0], *new[-2:]}
+    assert memory.check() == []
+    assert world.row().scale == DEFAULT.value_model.scale
+    world.store.close()
+
+
+def test_whoever_keeps_the_constants_of_before_finds_the_values_of_before(tmp_path: Path) -> None:
+    """Opening a file changes none of them."""
+    settings = PAPER
+    world = of_before(tmp_path / "amv.db", settings, months=1)
+    values = [item.value for item in world.memory.list(namespace=ALICE).items]
+
+    world.memory.sweep()
+
+    assert [i.value for i in world.memory.list(namespace=ALICE).items] == values
+    assert values[:4] == pytest.approx([0.25, 0.25, 0.35, 0.29], rel=1e-6)
+    assert world.row().scale == settings.value_model.scale
+    world.store.close()
+
+
+@pytest.mark.parametrize("half_life_s", [60.0, MONTH_S])
+def test_a_file_that_had_the_constants_of_now_without_saying_so_keeps_its_values(
+    tmp_path: Path, half_life_s: float
+) -> None:
+    """What is new there tells; made anew they would all be next to nothing."""
+    model = replace(DEFAULT.value_model, half_life_s=half_life_s)
+    path = tmp_path / "amv.db"
+    world = of_before(path, replace(DEFAULT, value_model=model), months=0)
+    values = [item.value for item in world.memory.list(namespace=ALICE).items]
+    assert values[:4] == pytest.approx([0.005, 0.005, 0.025, 0.005], rel=1e-3)
+
+    world.memory.sweep()
+    world.add("later", id="later")
+
+    assert [i.value for i in world.memory.list(namespace=ALICE).items][: len(values)] == values
+    assert world.row().scale == model.scale
+    world.store.close()

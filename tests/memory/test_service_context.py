@@ -1,11 +1,13 @@
 """Context: a block for a prompt, under its cap, and what was in it counts as used."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from amv.errors import InvalidInput
+from amv.errors import InvalidInput, ItemNotFound
 from amv.memory.item import Claim
+from amv.memory.value import PRESETS
 from tests.memory.worlds import ALICE, BOB, World
 
 
@@ -47,6 +49,40 @@ def test_what_was_packed_counts_as_contributed(world: World) -> None:
     world.memory.flush()
     assert world.memory.get("i1").contributed_count == 1
     assert world.memory.get("i2").contributed_count == 0
+
+
+def test_the_best_of_a_prompt_gains_most(world: World) -> None:
+    """And those after it by their place, also where one before them is gone by then."""
+    model = PRESETS["default"]
+    memory = world.memory = world.another(replace(world.settings, value_model=model))
+    for content in ("jazz", "jazz likes", "jazz likes Alice", "jazz likes Alice well"):
+        world.add(content)
+
+    packed = memory.context("jazz", namespace=ALICE).item_ids
+    assert len(packed) == 4
+    memory.forget(packed[1])
+    memory.flush()
+
+    for place, item_id in enumerate(packed):
+        if place != 1:
+            gained = memory.get(item_id).value - model.initial
+            assert gained == pytest.approx(model.contributed_gain / (1 + place), rel=1e-6)
+        else:
+            with pytest.raises(ItemNotFound):
+                memory.get(item_id)
+
+
+def test_what_was_used_gains_alike_whatever_its_place(world: World) -> None:
+    """Whoever says which items were used has chosen them; none of them is a guess."""
+    model = PRESETS["default"]
+    memory = world.memory = world.another(replace(world.settings, value_model=model))
+    ids = [world.add(content).id for content in ("one", "two", "three")]
+
+    memory.reinforce(ids, namespace=ALICE)
+    memory.flush()
+
+    values = [memory.get(item_id).value for item_id in ids]
+    assert values == pytest.approx([model.initial + model.contributed_gain] * 3, rel=1e-6)
 
 
 def test_items_used_in_contexts_become_hot(world: World) -> None:

@@ -12,13 +12,13 @@ from amv.memory.value import PRESETS
 
 
 def test_the_defaults_are_those_of_the_design() -> None:
-    """8,192 candidates a search, 1,024 hot items, 128 of them on probation, nothing evicted."""
+    """8,192 candidates a search, 1,024 hot items, 32 of them on probation, nothing evicted."""
     settings = MemorySettings()
 
     assert settings.budget.total == 8192
     assert (settings.budget.hot, settings.budget.warm) == (1024, 3072)
     assert (settings.budget.cold, settings.budget.postings) == (3072, 1024)
-    assert (settings.hot_max, settings.probation_max, settings.evict) == (1024, 128, False)
+    assert (settings.hot_max, settings.probation_max, settings.evict) == (1024, 32, False)
     assert settings.value_model is PRESETS["default"]
 
 

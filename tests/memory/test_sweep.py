@@ -15,7 +15,7 @@ from amv.memory.ports import Store, Writer
 from amv.memory.service import MemoryService
 from amv.memory.settings import CellSettings, MemorySettings
 from amv.memory.tiers import Tier, next_tier
-from amv.memory.value import value_key
+from amv.memory.value import PRESETS, value_key
 from amv.stores.memory import MemoryStore
 from tests.memory.worlds import ALICE, BOB, DAY_S, MONTH_S, SMALL, YEAR_S, World
 
@@ -605,6 +605,62 @@ def test_a_dry_run_under_another_half_life_foresees_the_real_one(world: World) -
 
     assert replace(dry, dry_run=False) == other.sweep()
     assert len(dry.moves) == 4
+
+
+DEFAULT = PRESETS["default"]
+
+
+def test_other_constants_keep_what_items_are_worth_beside_new_ones(world: World) -> None:
+    """From the next change on: used once before is as good as used once now, a month on."""
+    items = world.fill(3)
+    world.use(items[0].id)
+    world.add("plan", id="plan", valid_from=world.clock() + YEAR_S)
+    world.clock.advance(MONTH_S)
+    before = values(world.memory)
+    other = world.another(replace(SMALL, value_model=DEFAULT))
+
+    new, used = (other.add(content, namespace=ALICE) for content in ("new", "used"))
+    other.reinforce([used.id])
+    other.flush()
+
+    after = [other.get(item.id).value for item in (*items, new, used)]
+    assert after == pytest.approx([0.0125, 0.0025, 0.0025, 0.005, 0.025], rel=1e-6)
+    assert other.get("plan").value == DEFAULT.initial
+    assert world.row().scale == DEFAULT.scale
+    # Whoever has the constants of before, and writes, has the values of before.
+    world.add("newer")
+    assert values(world.memory)[: len(before)] == pytest.approx(before, rel=1e-6)
+    assert world.row().scale == MODEL.scale
+
+
+def test_a_dry_run_under_other_constants_foresees_the_real_one(world: World) -> None:
+    """Nothing of it stays: whoever has the constants of before still finds those values."""
+    items = world.fill(6)
+    world.use(items[0].id)
+    world.clock.advance(4 * MONTH_S)
+    world.memory.sweep()
+    row, before = world.row(), values(world.memory)
+    other = world.another(replace(SMALL, value_model=DEFAULT))
+    world.make_due()
+    due = world.row()
+
+    dry = other.sweep(dry_run=True)
+
+    assert values(world.memory) == before
+    assert world.row() == due == replace(row, next_due_s=world.clock())
+    assert replace(dry, dry_run=False) == other.sweep()
+    assert [(move.item_id, move.why) for move in dry.moves] == [(items[0].id, "promote")]
+
+
+def test_ranks_follow_constants_that_another_process_changed(world: World) -> None:
+    """Rows that were read before hold keys of the old ones, which now mean other values."""
+    world.fill(6)
+    values_found(world.memory)
+    other = world.another(replace(SMALL, value_model=DEFAULT))
+    other.add("new", namespace=ALICE)
+
+    found = list(values_found(world.memory).values())
+    assert found == pytest.approx([0.005] * len(found), rel=1e-6)
 
 
 def test_ranks_follow_a_half_life_that_another_process_changed(world: World) -> None:

@@ -19,6 +19,7 @@ from amv.memory.item import Claim, Status
 from amv.memory.ports import PASSAGES_MAX, Floats, Store
 from amv.memory.tiers import Tier
 from amv.memory.transfer import CLOCK_SKEW_S, RestoreReport
+from amv.memory.value import PRESETS
 from amv.stores.memory import MemoryStore
 from amv.testing import FakeClock
 from tests.memory.worlds import ALICE, BOB, DAY_S, DIMENSION, MONTH_S, SMALL, WordByWord, World
@@ -236,6 +237,31 @@ def test_another_half_life_keeps_the_value_as_of_now(world: World, half_life_s: 
     assert target.memory.get("x").value == pytest.approx(now / 2)
 
 
+@pytest.mark.parametrize("says_scale", [True, False])
+def test_other_constants_keep_what_items_are_worth_beside_new_ones(
+    world: World, says_scale: bool
+) -> None:
+    """Exports of before did not say which they had, since there was only one set."""
+    world.add("new", id="new")
+    world.use(world.add("used", id="used").id)
+    world.add("plan", id="plan", valid_from=world.clock() + DAY_S)
+    lines = wired(world.memory.export_items())
+    for line in lines if not says_scale else ():
+        del line["state"]["scale"]
+    model = PRESETS["default"]
+    other = World(MemoryStore(), replace(SMALL, value_model=model), clock=world.clock)
+
+    other.memory.restore(lines)
+
+    assert other.memory.get("new").value == pytest.approx(0.005, rel=1e-6)
+    assert other.memory.get("used").value == pytest.approx(0.025, rel=1e-6)
+    assert other.memory.get("plan").value == model.initial
+    again = World(MemoryStore(), SMALL, clock=world.clock)
+    again.memory.restore(wired(other.memory.export_items()))
+    values = [again.memory.get(name).value for name in ("new", "used")]
+    assert values == pytest.approx([0.5, 0.7], rel=1e-6)
+
+
 def test_an_item_to_come_begins_with_the_first_value_under_any_half_life(world: World) -> None:
     """Its key is the moment at which it begins, which no half-life changes."""
     data = one(world, valid_from=world.clock() + DAY_S)
@@ -426,6 +452,13 @@ NOTES = base64.b64encode(np.eye(1, DIMENSION, dtype="<f4").tobytes()).decode()
         ("state.half_life_s", 0, "half_life_s"),
         ("state.half_life_s", -DAY_S, "half_life_s"),
         ("state.half_life_s", math.nan, "half_life_s"),
+        ("state.scale", None, "scale"),
+        ("state.scale", [1.0, 0.5], "scale"),
+        ("state.scale", [1.0, 0.5, 0.2, 0.1], "scale"),
+        ("state.scale", [1.0, 0.5, math.nan], "scale"),
+        ("state.scale", [1.0, 0.0, 0.2], "scale"),
+        ("state.scale", [1.0, 1.5, 0.2], "scale must be value_max, initial up to that"),
+        ("state.scale", [1.0, "0.5", 0.2], "scale"),
         ("state.exposed_count", -1, "exposed_count"),
         ("state.exposed_count", 1 << 63, "exposed_count"),
         ("state.contributed_count", 1.0, "contributed_count"),
@@ -474,7 +507,7 @@ FIELDS = [
 ]
 
 
-@pytest.mark.parametrize("path", [*FIELDS, "vectors"])
+@pytest.mark.parametrize("path", [*FIELDS, "vectors", "state.scale"])
 def test_a_number_too_long_to_be_written_is_no_field(world: World, path: str) -> None:
     """Python refuses to write it down, so a careless message about it is a ValueError."""
     other = World(MemoryStore(), clock=world.clock)

@@ -20,6 +20,7 @@ from amv.memory.value import (
     exposed,
     reinforced,
     rekey,
+    rescaling,
     threshold_key,
     value_at,
     value_key,
@@ -56,6 +57,7 @@ def test_the_paper_preset_has_the_constants_of_the_paper() -> None:
     assert PAPER.evict_below == 0.20
     assert PAPER.half_life_s == 30 * DAY_S
     assert PAPER.exposed_cap == PAPER.value_max
+    assert PAPER.rank_power == 0.0
 
 
 def test_value_halves_in_a_half_life() -> None:
@@ -287,6 +289,31 @@ def test_contribution_makes_an_item_hot() -> None:
         assert key >= threshold_key(model.hot.promote, NOW_S, model)
 
 
+@pytest.mark.parametrize(("model", "last"), [(DEFAULT, 0.02 / 48), (PAPER, 0.20)])
+def test_what_stands_further_down_in_a_prompt_gains_less(model: ValueModel, last: float) -> None:
+    """Most of a long prompt is not what was asked for; in the paper all of it gains alike."""
+    start = value_key(0.1, NOW_S, model)
+    keys = [
+        apply_event(start, NOW_S, EventKind.CONTRIBUTED, model, rank) for rank in (0, 1, 47, 255)
+    ]
+    gains = [value_at(key, NOW_S, model) - 0.1 for key in keys]
+
+    assert gains[0] == pytest.approx(model.contributed_gain, rel=1e-6)
+    assert gains[1] == pytest.approx(model.contributed_gain / 2**model.rank_power, rel=1e-6)
+    assert gains[2] == pytest.approx(last, rel=1e-3)
+    assert gains == sorted(gains, reverse=True)
+    assert gains[-1] > 0.0
+
+
+def test_only_a_contribution_has_a_rank() -> None:
+    """Being returned and being wrong weigh the same wherever an item stood."""
+    start = value_key(0.001, NOW_S, DEFAULT)
+    for kind in (EventKind.EXPOSED, EventKind.NEGATIVE):
+        alike = {apply_event(start, NOW_S, kind, DEFAULT, rank) for rank in (0, 1, 255)}
+
+        assert len(alike) == 1
+
+
 def test_negative_feedback_ends_at_the_floor() -> None:
     """However often it is repeated, the item keeps a key that orders it."""
     key = value_key(0.5, NOW_S, PAPER)
@@ -320,6 +347,34 @@ def test_a_new_half_life_keeps_the_order(
     assert rekey(low, NOW_S, old, new) <= rekey(high, NOW_S, old, new)
 
 
+@given(contributed=st.integers(0, 1 << 40), key=st.floats(400.0, 600.0))
+def test_what_is_rescaled_and_back_is_as_it_was(contributed: int, key: float) -> None:
+    """Two processes with other constants on one file may go back and forth."""
+    old, new = PAPER.scale, DEFAULT.scale
+    there = key + rescaling(contributed, old, new)
+
+    assert there + rescaling(contributed, new, old) == pytest.approx(key, rel=1e-12)
+    assert there <= key
+
+
+@given(low=st.integers(0, 100), more=st.integers(0, 100))
+def test_rescaling_never_puts_what_was_used_less_before_what_was_used_more(
+    low: int, more: int
+) -> None:
+    """Of two that were worth the same, the one of more uses is worth no less."""
+    shifts = [rescaling(n, PAPER.scale, DEFAULT.scale) for n in (low, low + more)]
+
+    assert shifts[0] <= shifts[1]
+
+
+def test_what_is_new_or_used_once_is_worth_under_new_constants_what_it_would_be() -> None:
+    """0.5 becomes 0.005, and 0.7 becomes 0.025, at the moment and by as much ever after."""
+    for contributed, was, wanted in ((0, 0.5, 0.005), (1, 0.7, 0.025), (60, 1.0, 1.0)):
+        key = value_key(was, NOW_S, PAPER) + rescaling(contributed, PAPER.scale, DEFAULT.scale)
+
+        assert value_at(key, NOW_S, DEFAULT) == pytest.approx(wanted, rel=1e-6)
+
+
 def test_a_lower_maximum_clips_when_rekeying() -> None:
     """No item is worth more than value_max under the new model."""
     lower = replace(PAPER, value_max=0.8, exposed_cap=0.8)
@@ -347,6 +402,8 @@ def test_a_maximum_that_is_not_one_is_reached_and_not_passed() -> None:
         (lambda: replace(PAPER, exposed_gain=0.0), "exposed_gain"),
         (lambda: replace(PAPER, contributed_gain=-0.1), "contributed_gain"),
         (lambda: replace(PAPER, negative_gain=-0.1), "negative_gain"),
+        (lambda: replace(PAPER, rank_power=-1.0), "0 <= rank_power"),
+        (lambda: replace(PAPER, rank_power=math.nan), "0 <= rank_power"),
         (lambda: replace(PAPER, exposed_cap=1.1), "exposed_cap <= value_max"),
         (lambda: replace(PAPER, half_life_s=0.5), "half_life_s"),
         (lambda: replace(PAPER, half_life_s=math.nan), "half_life_s"),

@@ -15,6 +15,9 @@ from amv.stores.sqlite.reader import PARTS_MAX
 SMALLER = next(n for n, script in migrations().items() if "narrowed_postings" in script)
 """The schema version since which a posting takes 7 bytes, and a saved index has no centroids."""
 
+SCALED = next(n for n, script in migrations().items() if "contributed_gain" in script)
+"""The schema version since which a namespace says what its value keys were made of."""
+
 THIRD_CELL = next(n for n, script in migrations().items() if "third_id" in script)
 """The schema version since which a vector is in up to three cells."""
 

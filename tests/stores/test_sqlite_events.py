@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from amv.errors import StoreClosed, StoreError, StoreUnavailable
-from amv.memory.ports import Event, Writer
+from amv.memory.ports import RANK_MAX, Event, Writer
 from amv.memory.value import EventKind
 from amv.stores.sqlite import SqliteStore
 from amv.stores.sqlite import events as sqlite_events
@@ -33,7 +33,7 @@ class Crash(BaseException):
 
 
 def event(number: int) -> Event:
-    return Event(1, number, EventKind(number % 3 + 1), number + 0.25)
+    return Event(1, number, EventKind(number % 3 + 1), number + 0.25, number % (RANK_MAX + 1))
 
 
 def logs(path: Path) -> list[Path]:

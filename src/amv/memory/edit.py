@@ -69,13 +69,17 @@ class Edit:
             old = model_of(self.row, wanted)
             self.tx.rekey(self.row.ns_id, (wanted.decay_rate - old.decay_rate) * self.now_s)
             self.row = replace(self.row, half_life_s=wanted.half_life_s, next_due_s=self.now_s)
+        if self.row.scale != wanted.scale:
+            self.tx.rescale(self.row.ns_id, self.row.scale, wanted.scale)
+            self.row = replace(self.row, scale=wanted.scale, next_due_s=self.now_s)
 
     @classmethod
     def of(cls, tx: Writer, namespace: Namespace, settings: MemorySettings, now_s: float) -> "Edit":
         """Begin an edit of a namespace, which is created if it is not there yet."""
         row = tx.namespace(namespace)
         if row is None:
-            row = tx.create_namespace(namespace, settings.value_model.half_life_s)
+            model = settings.value_model
+            row = replace(tx.create_namespace(namespace, model.half_life_s), scale=model.scale)
         return cls(tx, row, settings, now_s)
 
     @property

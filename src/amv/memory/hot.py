@@ -31,6 +31,7 @@ from amv.memory.ports import (
     ascending,
     owners,
 )
+from amv.memory.value import Scale
 
 _CARDS_MAX = 4096
 
@@ -84,7 +85,7 @@ class View:
         self._cells_bytes = 0
         self._cards: OrderedDict[int, Card] = OrderedDict()
         self._facts = Facts()
-        self._half_life_s = 0.0
+        self._keys_of: tuple[float, Scale] | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -100,11 +101,11 @@ class View:
 
     def follow(self, reader: Reader, row: NamespaceRow) -> None:
         """Bring the view to the state *reader* sees; *row* is the namespace there."""
-        if self._half_life_s != row.half_life_s:
+        if self._keys_of != (row.half_life_s, row.scale):
             # Every value key is another one now.
             self._cards.clear()
             self._facts.clear()
-            self._half_life_s = row.half_life_s
+            self._keys_of = row.half_life_s, row.scale
         if self.ns_id != row.ns_id or self.version != row.version:
             self._check(reader)
             self._catch_up(reader, row)

@@ -383,7 +383,7 @@ def after_events(state: State, events: Sequence[Event], model: ValueModel) -> St
         key = exposed(key, [event.at_s for event in events], model)
     else:
         for event in events:
-            key = apply_event(key, event.at_s, event.kind, model)
+            key = apply_event(key, event.at_s, event.kind, model, event.rank)
     return State(
         tier=state.tier,
         protection=state.protection,

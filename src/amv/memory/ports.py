@@ -18,7 +18,7 @@ import numpy.typing as npt
 from amv.memory.filters import Node
 from amv.memory.item import Claim, Namespace, Protection, Row, State
 from amv.memory.tiers import Tier
-from amv.memory.value import EventKind
+from amv.memory.value import SCALE_BEFORE, EventKind, Scale
 
 T = TypeVar("T")
 
@@ -28,6 +28,9 @@ Codes = npt.NDArray[np.uint8]
 
 PASSAGES_MAX = 4096
 """A vector's id is its item's key times this, plus the number of the passage."""
+
+RANK_MAX = 255
+"""The last place in a prompt that an event can tell; those after it are told as this."""
 
 PENDING = 0
 """The cell of a vector that is in none yet: it is scanned exactly."""
@@ -83,6 +86,7 @@ class NamespaceRow:
     and those of them in no cell; *cells* and *cells_changed* count cells, and
     cells added or dropped since the last snapshot of the centroid index;
     *next_due_s* is the earliest moment at which an item crosses a threshold.
+    *half_life_s* and *scale* are those that its value keys were made with.
     """
 
     ns_id: int
@@ -98,6 +102,7 @@ class NamespaceRow:
     cells: int = 0
     cells_changed: int = 0
     next_due_s: float | None = None
+    scale: Scale = SCALE_BEFORE
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,12 +137,16 @@ class Change:
 
 
 class Event(NamedTuple):
-    """Something that happened to an item's value: no content, so no secret."""
+    """Something that happened to an item's value: no content, so no secret.
+
+    *rank* is its place in the prompt it was put into, from 0 for the best, at most `RANK_MAX`.
+    """
 
     ns_id: int
     key: int
     kind: EventKind
     at_s: float
+    rank: int = 0
 
 
 class HistoryRow(NamedTuple):
@@ -320,6 +329,9 @@ class Writer(Reader, Protocol):
 
     def rekey(self, ns_id: int, shift: float) -> None:
         """Add *shift* to the value_key of every item that is valid already, in one statement."""
+
+    def rescale(self, ns_id: int, old: Scale, new: Scale) -> None:
+        """Add its `rescaling` to the value_key of every item that is valid already."""
 
     def drop_namespace(self, ns_id: int) -> None:
         """Remove a namespace and all that belongs to it, beside the memory too."""

@@ -27,7 +27,7 @@ from amv.memory.item import (
     read_clock,
     utc,
 )
-from amv.memory.ports import Embedder, Event, NamespaceRow, Reader, Store
+from amv.memory.ports import RANK_MAX, Embedder, Event, NamespaceRow, Reader, Store
 from amv.memory.query import Found, Outcome, Query
 from amv.memory.results import (
     Context,
@@ -295,8 +295,8 @@ class MemoryReading:
     ) -> Context:
         """Return the best items for a query as a block for a prompt, under a cap of tokens.
 
-        The items in it count as exposed and as contributed.  *count_tokens* measures the
-        block; the default needs no tokenizer and errs high.
+        The items in it count as exposed and as contributed, the best one most.
+        *count_tokens* measures the block; the default needs no tokenizer and errs high.
         """
         is_whole = isinstance(token_budget, int) and not isinstance(token_budget, bool)
         if not (is_whole and token_budget >= 1):
@@ -321,7 +321,7 @@ class MemoryReading:
         ]
         packed = pack(entries, token_budget, count_tokens)
         used = (EventKind.EXPOSED, EventKind.CONTRIBUTED)
-        self._note(packed.item_ids, used, namespace)
+        self._note(packed.item_ids, used, namespace, is_ranked=True)
         self._tell_read(found.namespace, packed.item_ids)
         return Context(text=packed.text, item_ids=packed.item_ids, tokens=packed.tokens)
 
@@ -356,16 +356,24 @@ class MemoryReading:
         item_ids: Iterable[str],
         kinds: Sequence[EventKind],
         namespace: Sequence[str] | None,
+        *,
+        is_ranked: bool = False,
     ) -> int:
-        """Log that each of *kinds* happened to items; return how many of these are there."""
+        """Log that each of *kinds* happened to items; return how many of these are there.
+
+        *is_ranked*: they stand in a prompt in this order, best first.
+        """
         now_s, rows = self._clock(), []
         with self._store.read() as reader:
-            for item_id in item_ids:
+            for place, item_id in enumerate(item_ids):
+                rank = min(place, RANK_MAX) if is_ranked else 0
                 try:
-                    rows.append(lookup.find(reader, item_id, namespace, now_s)[0])
+                    rows.append((rank, lookup.find(reader, item_id, namespace, now_s)[0]))
                 except ItemNotFound:
                     continue
-        self._store.log([Event(row.ns_id, row.key, kind, now_s) for row in rows for kind in kinds])
+        self._store.log(
+            [Event(row.ns_id, row.key, kind, now_s, rank) for rank, row in rows for kind in kinds]
+        )
         return len(rows)
 
     def check(self) -> builtins.list[str]:

@@ -72,7 +72,7 @@ class MemorySettings:
 
     value_model: ValueModel = field(default_factory=lambda: PRESETS["default"])
     hot_max: int = 1024
-    probation_max: int = 128
+    probation_max: int = 32
     budget: Budget = field(default_factory=Budget)
     cells: CellSettings = field(default_factory=CellSettings)
     weights: RankWeights = field(default_factory=RankWeights)

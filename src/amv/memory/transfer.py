@@ -45,7 +45,15 @@ from amv.memory.ports import (
 )
 from amv.memory.settings import MemorySettings
 from amv.memory.tiers import Tier
-from amv.memory.value import ValueModel, rekey, value_key
+from amv.memory.value import (
+    SCALE_BEFORE,
+    VALUE_FLOOR,
+    Scale,
+    ValueModel,
+    rekey,
+    rescaling,
+    value_key,
+)
 
 T = TypeVar("T")
 
@@ -74,6 +82,7 @@ class Restored:
     namespace: Namespace
     row: Row
     half_life_s: float
+    scale: Scale
     history: tuple[HistoryRow, ...]
     vectors: Floats | None
 
@@ -107,6 +116,7 @@ def exported(
             "protection": row.state.protection.name,
             "value_key": row.state.value_key,
             "half_life_s": ns.half_life_s,
+            "scale": list(ns.scale),
             "exposed_count": row.state.exposed_count,
             "contributed_count": row.state.contributed_count,
         },
@@ -194,8 +204,24 @@ def _parsed(
         namespace=check_namespace(data["namespace"]),
         row=row,
         half_life_s=half_life_s,
+        scale=_scale(state),
         history=tuple(_step(step, limit) for step in _list(data["history"], "history")),
         vectors=_vectors_of(data, row.status, embedder),
+    )
+
+
+def _scale(state: Mapping[str, Any]) -> Scale:
+    """Return what the value key was made of; exports of before don't say, as there was one."""
+    if "scale" not in state:
+        return SCALE_BEFORE
+    given = _list(state["scale"], "scale")
+    if len(given) == len(Scale._fields):
+        numbers = [_number({"scale": number}, "scale", least=VALUE_FLOOR) for number in given]
+        scale = Scale(*numbers)
+        if scale.initial <= scale.value_max:
+            return scale
+    raise InvalidInput(
+        f"scale must be value_max, initial up to that, and contributed_gain, got {shown(given)}"
     )
 
 
@@ -370,11 +396,13 @@ def restore(edit: Edit, items: Sequence[Restored], vectors: Sequence[Vectors]) -
 
 
 def _state(model: ValueModel, item: Restored, now_s: float) -> State:
-    """Return the state under this store's half-life; the value as of now stays the same."""
+    """Return the state under this store's half-life, as of now, and constants."""
     state = item.row.state
     if state.protection is Protection.NOT_YET_VALID:
         return replace(state, value_key=item.row.valid_from_s)
-    if item.half_life_s == model.half_life_s:
-        return state
-    old = replace(model, half_life_s=item.half_life_s)
-    return replace(state, value_key=rekey(state.value_key, now_s, old, model))
+    key = state.value_key
+    if item.half_life_s != model.half_life_s:
+        key = rekey(key, now_s, replace(model, half_life_s=item.half_life_s), model)
+    if item.scale != model.scale:
+        key += rescaling(state.contributed_count, item.scale, model.scale)
+    return replace(state, value_key=key)

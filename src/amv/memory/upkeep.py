@@ -6,6 +6,7 @@ or damaged.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from amv.errors import AmvError, StoreError
@@ -87,8 +88,29 @@ def _dry(
         current = reader.namespace_by_id(ns.ns_id)
         if current is None:
             return sweep.Plan(), []
-        plan = sweep.plan_sweep(reader, current, settings, now_s)
-        return plan, _named(plan, reader, current.name)
+        if current.scale == settings.value_model.scale:
+            plan = sweep.plan_sweep(reader, current, settings, now_s)
+            return plan, _named(plan, reader, current.name)
+    return _undone(store, ns.ns_id, settings, now_s)
+
+
+class _Undo(Exception):
+    """Takes back what a transaction did."""
+
+
+def _undone(
+    store: Store, ns_id: int, settings: MemorySettings, now_s: float
+) -> tuple[sweep.Plan, list[TierMove]]:
+    """Do what a sweep does, where that makes every value anew first, and take it back."""
+    done: list[tuple[sweep.Plan, list[TierMove]]] = []
+
+    def work(tx: Writer) -> None:
+        done.append(_sweeper(ns_id, settings, now_s)(tx))
+        raise _Undo
+
+    with suppress(_Undo):
+        store.write(work)
+    return done[-1]
 
 
 def _sweeper(

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
 from amv.checks import check_fields
 from amv.errors import InvalidInput
@@ -43,13 +44,31 @@ class EventKind(IntEnum):
     NEGATIVE = 3
 
 
+class Scale(NamedTuple):
+    """What values were made of: the most there is, what is new, and what one use adds."""
+
+    value_max: float
+    initial: float
+    contributed_gain: float
+
+    def worth(self, contributed: int) -> float:
+        """Return what an item that was used so often just now is worth, at most."""
+        return min(self.value_max, self.initial + self.contributed_gain * contributed)
+
+
+#: That of both presets until the default got constants of its own.
+SCALE_BEFORE = Scale(1.0, 0.5, 0.2)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueModel:
     """The constants of one value lifecycle; all items of a namespace share them.
 
     Gains are positive; `negative_gain` is subtracted.  Being used also means
     having been returned, so an item that contributes usually gets both gains,
-    as two events.  Exposure alone never lifts a value above `exposed_cap`.
+    as two events.  Exposure alone never lifts a value above `exposed_cap`.  What
+    stands at rank r of a prompt, from 0 for the best, gains contributed_gain /
+    (1 + r)^rank_power: at 0 all that a prompt holds gain alike.
 
     Raises:
         InvalidInput: when a constant is not finite or the thresholds are not in order.
@@ -60,6 +79,7 @@ class ValueModel:
     exposed_gain: float
     contributed_gain: float
     negative_gain: float
+    rank_power: float
     exposed_cap: float
     half_life_s: float
     hot: Band
@@ -75,6 +95,7 @@ class ValueModel:
             ("0 < exposed_gain < inf", 0.0 < self.exposed_gain < math.inf),
             ("0 < contributed_gain < inf", 0.0 < self.contributed_gain < math.inf),
             ("0 < negative_gain < inf", 0.0 < self.negative_gain < math.inf),
+            ("0 <= rank_power < inf", 0.0 <= self.rank_power < math.inf),
             ("0 < exposed_cap <= value_max", 0.0 < self.exposed_cap <= self.value_max),
             ("1 <= half_life_s < inf", 1.0 <= self.half_life_s < math.inf),
             ("hot.promote <= value_max", self.hot.promote <= self.value_max),
@@ -89,6 +110,11 @@ class ValueModel:
     def decay_rate(self) -> float:
         """λ, in 1/s."""
         return math.log(2.0) / self.half_life_s
+
+    @property
+    def scale(self) -> Scale:
+        """What value keys must be made anew for when it changes."""
+        return Scale(self.value_max, self.initial, self.contributed_gain)
 
 
 def value_key(value: float, at_s: float, model: ValueModel) -> float:
@@ -153,12 +179,15 @@ def reinforced(key: float, at_s: float, gain: float, model: ValueModel, cap: flo
     return max(key, changed) if gain >= 0.0 else min(key, changed)
 
 
-def apply_event(key: float, at_s: float, kind: EventKind, model: ValueModel) -> float:
-    """Return the key after an event of *kind* at *at_s*."""
+def apply_event(
+    key: float, at_s: float, kind: EventKind, model: ValueModel, rank: int = 0
+) -> float:
+    """Return the key after an event of *kind* at *at_s*; *rank* is that in a prompt, from 0."""
     if kind is EventKind.EXPOSED:
         return reinforced(key, at_s, model.exposed_gain, model, model.exposed_cap)
     if kind is EventKind.CONTRIBUTED:
-        return reinforced(key, at_s, model.contributed_gain, model, model.value_max)
+        gain = model.contributed_gain / (1 + rank) ** model.rank_power
+        return reinforced(key, at_s, gain, model, model.value_max)
     return reinforced(key, at_s, -model.negative_gain, model, model.value_max)
 
 
@@ -192,6 +221,17 @@ def rekey(key: float, at_s: float, old_model: ValueModel, new_model: ValueModel)
     return log_value + new_model.decay_rate * at_s
 
 
+def rescaling(contributed: int, old: Scale, new: Scale) -> float:
+    """Return what to add to the key of an item that was used so often, under other constants.
+
+    When it was used is not kept.  So it is worth as large a part of what its uses are
+    worth under *new* as it was of what they are under *old*: new and old items then
+    compare as if all had been new under *new*, nearly (see docs/explanation/lifecycle.md).
+    The way back undoes it.
+    """
+    return math.log(new.worth(contributed)) - math.log(old.worth(contributed))
+
+
 #: The constants of AMV-L, which gives none for negative feedback: here it undoes
 #: one contribution.
 _PAPER = ValueModel(
@@ -200,6 +240,7 @@ _PAPER = ValueModel(
     exposed_gain=0.08,
     contributed_gain=0.20,
     negative_gain=0.20,
+    rank_power=0.0,
     exposed_cap=1.0,
     half_life_s=30 * _DAY_S,
     hot=Band(demote=0.62, promote=0.72),
@@ -210,16 +251,19 @@ _PAPER = ValueModel(
 #: Ours, from the lifecycle benchmark.  What contributed once is worth five times what is
 #: new, so that it outlasts whatever is written in the two half-lives after.  A
 #: contribution is a fiftieth of value_max, so that what is used often and what is used
-#: all the time are told apart.  The thresholds lie so low that hot is full wherever
-#: there is enough to fill it: its cap decides what stays, and not the time alone.
-#: Exposure ends just under hot.demote, so that an item which is only ever returned, and
-#: never used, neither becomes hot nor stays it: it leaves 1.3 half-lives after it was new.
+#: all the time are told apart.  Of a prompt of 48 items most are not what was asked for,
+#: so that the second gains half of what the first does, and the last a 48th.  The
+#: thresholds lie so low that hot is full wherever there is enough to fill it: its cap
+#: decides what stays, and not the time alone.  Exposure ends just under hot.demote, so
+#: that an item which is only ever returned, and never used, neither becomes hot nor stays
+#: it: it leaves 1.3 half-lives after it was new.
 _DEFAULT = replace(
     _PAPER,
     initial=0.005,
     exposed_gain=0.008,
     contributed_gain=0.02,
     negative_gain=0.02,
+    rank_power=1.0,
     exposed_cap=0.0018,
     hot=Band(demote=0.002, promote=0.0025),
     warm=Band(demote=0.0008, promote=0.001),

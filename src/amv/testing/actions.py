@@ -7,6 +7,7 @@ from types import MappingProxyType
 from amv.memory.item import Protection
 from amv.memory.ports import Change, HistoryRow, NewPostings, Place, Writer
 from amv.memory.tiers import Tier
+from amv.memory.value import SCALE_BEFORE, Scale
 from amv.testing.samples import (
     HALF_LIFE_S,
     NOW_S,
@@ -54,6 +55,7 @@ ACTIONS: Mapping[str, Action] = MappingProxyType(
         "create_namespace": lambda w, s: w.create_namespace(("created",), HALF_LIFE_S),
         "put_namespace": _put_namespace,
         "rekey": lambda w, s: w.rekey(s.ns_id, 1.5),
+        "rescale": lambda w, s: w.rescale(s.ns_id, SCALE_BEFORE, Scale(2.0, 0.01, 0.1)),
         "log_change": _log_change,
         "insert": _insert,
         "update": lambda w, s: w.update(replace(rich(s.ns_id, "plain"), key=s.keys[0])),

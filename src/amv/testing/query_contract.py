@@ -9,6 +9,7 @@ from amv.memory import filters
 from amv.memory.item import Protection, Status
 from amv.memory.ports import Store
 from amv.memory.tiers import Tier
+from amv.memory.value import SCALE_BEFORE, Scale, rescaling
 from amv.testing.row_contract import insert, new_namespace
 from amv.testing.samples import FORMS, METADATA, NOW_S, plain, populated, state
 
@@ -97,6 +98,29 @@ class TierContract:
             shift = 0.0 if waits or key in other.keys else -2.25
             wanted = replace(row.state, value_key=row.state.value_key + shift)
             assert after[key] == replace(row, state=wanted)
+
+    def test_rescale_shifts_what_is_valid_already_by_its_uses(self, store: Store) -> None:
+        """Whatever their tier and status; what is yet to start has no value of now."""
+        new, ns_id, other = Scale(2.0, 0.01, 0.1), new_namespace(store), new_namespace(store, "bob")
+        used = [replace(state(Tier.WARM, 7.5), contributed_count=n) for n in (0, 1, 2, 3, 900)]
+        waits = replace(used[1], tier=Tier.COLD, protection=Protection.NOT_YET_VALID)
+        ended = replace(plain(ns_id, "ended"), state=used[1], status=Status.SUPERSEDED)
+        rows = [replace(plain(ns_id, f"i{i}"), state=one) for i, one in enumerate((*used, waits))]
+        keys = insert(store, *rows, ended, replace(plain(other, "other"), state=used[1]))
+
+        store.write(lambda w: w.rescale(ns_id, SCALE_BEFORE, new))
+
+        shifts = [rescaling(n, SCALE_BEFORE, new) for n in (0, 1, 2, 3, 900)]
+        with store.read() as reader:
+            after = [row.state.value_key for row in reader.rows(keys).values()]
+            lowest = reader.tier_range(ns_id, Protection.NONE, Tier.WARM)[0]
+        wanted = [*(7.5 + shift for shift in shifts), 7.5, 7.5 + shifts[1], 7.5]
+        assert after == pytest.approx(wanted, rel=1e-12)
+        assert lowest == (after[0], keys[0])
+        store.write(lambda w: w.rescale(ns_id, new, SCALE_BEFORE))
+        with store.read() as reader:
+            back = [row.state.value_key for row in reader.rows(keys).values()]
+        assert back == pytest.approx([7.5] * len(keys), rel=1e-12)
 
 
 class FilterContract:

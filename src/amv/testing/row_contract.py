@@ -11,6 +11,7 @@ from amv.memory.item import Claim, Protection, Row, State, Status
 from amv.memory.ports import Change, HistoryRow, Store, Writer
 from amv.memory.repeats import digest
 from amv.memory.tiers import Tier
+from amv.memory.value import Scale
 from amv.testing.samples import (
     HALF_LIFE_S,
     NOW_S,
@@ -66,6 +67,7 @@ class NamespaceContract:
             cells=7,
             cells_changed=8,
             next_due_s=NOW_S + 1 / 3,
+            scale=Scale(4.0, 0.1 + 0.2, 1 / 3),
         )
 
         store.write(lambda w: w.put_namespace(row))

@@ -25,6 +25,7 @@ from amv.memory.ports import (
     Place,
     Vectors,
 )
+from amv.memory.value import Scale, rescaling
 from amv.stores.memory.reader import MemoryReader
 from amv.stores.memory.tables import (
     Cell,
@@ -135,6 +136,14 @@ class MemoryWriter(MemoryReader):
         for key in self._indexed("rows", ns_id):
             row = self._tables.rows[key]
             if row.state.protection is not Protection.NOT_YET_VALID:
+                state = replace(row.state, value_key=row.state.value_key + shift)
+                self._put_row(replace(row, state=state))
+
+    def rescale(self, ns_id: int, old: Scale, new: Scale) -> None:
+        for key in self._indexed("rows", ns_id):
+            row = self._tables.rows[key]
+            if row.state.protection is not Protection.NOT_YET_VALID:
+                shift = rescaling(row.state.contributed_count, old, new)
                 state = replace(row.state, value_key=row.state.value_key + shift)
                 self._put_row(replace(row, state=state))
 

@@ -40,9 +40,9 @@ T = TypeVar("T")
 
 _log = logging.getLogger("amv")
 
-_BODY = struct.Struct("<QQdB3x")
+_BODY = struct.Struct("<QQdBB2x")
 _CHECKSUM = struct.Struct("<I")
-_RECORD = struct.Struct("<QQdB3xI")
+_RECORD = struct.Struct("<QQdBB2xI")
 RECORD_BYTES = _RECORD.size
 
 FLUSH_EVERY_S = 0.25
@@ -345,16 +345,16 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _record(event: Event) -> bytes:
-    body = _BODY.pack(event.ns_id, event.key, event.at_s, event.kind)
+    body = _BODY.pack(event.ns_id, event.key, event.at_s, event.kind, event.rank)
     return body + _CHECKSUM.pack(zlib.crc32(body))
 
 
 def _events(records: Sequence[bytes]) -> Iterator[Event]:
     """Yield the events of whole records; damaged ones are left out."""
     fields = _RECORD.iter_unpack(b"".join(records))
-    for record, (ns_id, key, at_s, kind, checksum) in zip(records, fields, strict=True):
+    for record, (ns_id, key, at_s, kind, rank, checksum) in zip(records, fields, strict=True):
         if checksum == zlib.crc32(record[: _BODY.size]) and kind in _KINDS:
-            yield Event(ns_id, key, _KINDS[kind], at_s)
+            yield Event(ns_id, key, _KINDS[kind], at_s, rank)
 
 
 _KINDS = {kind.value: kind for kind in EventKind}

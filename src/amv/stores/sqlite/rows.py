@@ -12,6 +12,7 @@ from amv.memory.item import Claim, JsonScalar, Namespace, Protection, Row, State
 from amv.memory.ports import Change, HistoryRow, KeyRow, NamespaceRow, Place
 from amv.memory.repeats import digest
 from amv.memory.tiers import Tier
+from amv.memory.value import Scale
 from amv.stores.sqlite.damage import UNDECODABLE, damaged
 
 T = TypeVar("T")
@@ -289,6 +290,9 @@ NAMESPACE_COLUMNS = (
     "cells",
     "cells_changed",
     "next_due_s",
+    "value_max",
+    "initial",
+    "contributed_gain",
 )
 
 SELECT_NAMESPACES = f"SELECT {', '.join(NAMESPACE_COLUMNS)} FROM namespace"
@@ -321,18 +325,20 @@ def namespace_params(row: NamespaceRow) -> Params:
         row.cells,
         row.cells_changed,
         row.next_due_s,
+        *row.scale,
     )
 
 
-_NAMESPACE = kinds("itifiiiiiiiiF")
+_NAMESPACE = kinds("itifiiiiiiiiFfff")
 
 
 def namespace_of(columns: Params) -> NamespaceRow:
     """Return the row behind NAMESPACE_COLUMNS."""
     check_kinds(columns, _NAMESPACE)
-    values = dict(zip(NAMESPACE_COLUMNS, columns, strict=True))
+    *own, value_max, initial, contributed_gain = columns
+    values = dict(zip(NAMESPACE_COLUMNS, own, strict=False))
     values["name"] = _NAME.decode(columns[1])
-    return NamespaceRow(**values)
+    return NamespaceRow(**values, scale=Scale(value_max, initial, contributed_gain))
 
 
 def key_of(columns: Params) -> KeyRow:

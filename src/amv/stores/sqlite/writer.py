@@ -29,6 +29,7 @@ from amv.memory.ports import (
     ascending,
     owners,
 )
+from amv.memory.value import Scale
 from amv.stores.sqlite.codec import (
     decode_members,
     encode_members,
@@ -80,6 +81,10 @@ _PUT_STATE = """UPDATE item_state SET protection = ?, tier = ?, value_key = ?, e
 _REKEY = f"""UPDATE item_state SET value_key = value_key + ? WHERE protection <> {
     Protection.NOT_YET_VALID.value
 } AND key IN (SELECT key FROM item WHERE ns_id = ?)"""
+_RESCALE = f"""UPDATE item_state SET value_key = value_key
+    + ln(min(?1, ?2 + ?3 * contributed)) - ln(min(?4, ?5 + ?6 * contributed)) WHERE protection <> {
+    Protection.NOT_YET_VALID.value
+} AND key IN (SELECT key FROM item WHERE ns_id = ?7)"""
 _INSERT_ENTRY = "INSERT OR IGNORE INTO entry VALUES (?, ?, ?, ?, ?)"
 _DELETE_ENTRY = (
     "DELETE FROM entry WHERE ns_id = ? AND path = ? AND kind = ? AND value = ? AND key = ?"
@@ -191,6 +196,9 @@ class SqliteWriter(SqliteReader):
 
     def rekey(self, ns_id: int, shift: float) -> None:
         self._execute(_REKEY, (shift, ns_id))
+
+    def rescale(self, ns_id: int, old: Scale, new: Scale) -> None:
+        self._execute(_RESCALE, (*new, *old, ns_id))
 
     def drop_namespace(self, ns_id: int) -> None:
         self.deletions += 1
