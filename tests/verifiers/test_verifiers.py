@@ -102,6 +102,24 @@ def test_a_function_that_raises_is_no_evidence(error: BaseException) -> None:
     assert finding.problem.startswith("the verifier failed: ")
 
 
+def test_an_exception_that_can_not_be_shown_is_no_evidence_and_ends_its_check() -> None:
+    """Else its thread would be gone, and the check count as under way for ever."""
+
+    class Unshown(Exception):
+        def __repr__(self) -> str:
+            raise SystemExit(1)
+
+    def fails() -> None:
+        raise Unshown
+
+    checker = Verifiers()
+    checker.register("v", fails)
+
+    for _ in range(verifiers.RUNNING_MAX + 1):
+        finding = checker.run("v", RULE, {}, worth=1.0)
+        assert finding == Finding(None, "the verifier failed: Unshown")
+
+
 @pytest.mark.parametrize(
     ("reply", "path", "says"),
     [

@@ -145,7 +145,15 @@ class Verifiers:
         except Unreadable as error:
             return Finding(None, str(error), error.fault)
         except BaseException as error:  # noqa: BLE001  A verifier may be anyone's code.
-            return Finding(None, f"the verifier failed: {shown(error)}")
+            return Finding(None, f"the verifier failed: {_said(error)}")
+
+
+def _said(error: BaseException) -> str:
+    """Return an exception as a message shows it; what shows it may be anyone's code, too."""
+    try:
+        return shown(error)
+    except BaseException:  # noqa: BLE001  It is not this one that is to be told.
+        return type(error).__name__
 
 
 def lifetime_s(rule: VerifierRule, worth: float) -> float:
