@@ -336,6 +336,29 @@ def test_without_a_lifetime_each_check_is_made() -> None:
     assert [checker.run("v", RULE, {}, worth=0.0).value for _ in range(3)] == [1, 2, 3]
 
 
+def test_what_a_function_said_goes_with_it(hanging: threading.Event) -> None:
+    """Neither kept nor under way does it answer for the function that took its place."""
+    rule = VerifierRule(cost=0.1, fresh_s=3600.0, timeout_s=20.0)
+    checker, begun = Verifiers(), threading.Event()
+
+    def waits() -> str:
+        begun.set()
+        hanging.wait(PATIENCE_S)
+        return "waited"
+
+    checker.register("v", lambda: "old")
+    assert checker.run("v", rule, {}, worth=0.0).value == "old"
+    checker.register("v", waits)
+    with ThreadPoolExecutor(1) as pool:
+        earlier = pool.submit(checker.run, "v", rule, {}, worth=0.0)
+        assert begun.wait(PATIENCE_S)
+        checker.register("v", lambda: "new")
+        assert checker.run("v", rule, {}, worth=math.inf).value == "new"
+        hanging.set()
+        assert earlier.result().value == "waited"
+    assert checker.run("v", rule, {}, worth=0.0).value == "new"
+
+
 def test_what_was_no_evidence_is_not_kept() -> None:
     checker, answers = Verifiers(), iter([math.nan, "pending"])
     checker.register("v", lambda: next(answers))

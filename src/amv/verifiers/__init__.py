@@ -61,7 +61,11 @@ class Verifiers:
         if not callable(function):
             raise InvalidInput(f"verifier {name!r} must be a function, got {shown(function)}")
         follow_threads()
-        self._functions[name] = function
+        with self._lock:
+            self._functions[name] = function
+            # What another function said, or will say, is not what this one says.
+            self._flights.clear()
+            self._readings.clear()
 
     def run(
         self, name: str, rule: VerifierRule, arguments: Mapping[str, Any], *, worth: float
