@@ -1,6 +1,7 @@
 """What identifies an action."""
 
 import math
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -73,6 +74,33 @@ def test_arguments_too_deep_to_write_down_are_refused() -> None:
         deep = [deep]
     with pytest.raises(InvalidInput, match="must be JSON"):
         canonical(deep, "it")
+
+
+class _Status(str, Enum):  # noqa: UP042  It is of those that are not shown as their text.
+    OPEN = "open"
+
+
+class _Number(int, Enum):
+    FIVE = 5
+
+
+class _Share(float):
+    def __repr__(self) -> str:
+        return "1.0"
+
+
+@pytest.mark.parametrize(
+    ("odd", "plain"), [(_Status.OPEN, "open"), (_Number.FIVE, 5), (_Share(0.5), 0.5), (True, True)]
+)
+def test_text_and_numbers_of_other_types_are_held_as_what_they_are(
+    odd: object, plain: object
+) -> None:
+    """Else a claim would be filled with `_Status.OPEN`, and the digest made of "open"."""
+    held = Action("pay", {"x": odd, "more": [{"x": odd}]}).arguments
+
+    assert held == {"x": plain, "more": [{"x": plain}]}
+    assert type(held["x"]) is type(held["more"][0]["x"]) is type(plain)
+    assert digest({"x": odd}) == digest({"x": plain})
 
 
 def test_values_are_compared_as_typed_json() -> None:

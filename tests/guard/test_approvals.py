@@ -85,6 +85,70 @@ def test_who_approves_has_a_name(guard: amv.Guard, by: Any) -> None:
     assert guard.approvals.get(approval_id).state == "pending"
 
 
+@pytest.mark.parametrize("flag", ["no", "", None, 0, 1, []])
+def test_what_is_neither_yes_nor_no_decides_nothing(guard: amv.Guard, flag: Any) -> None:
+    """A text such as "no" would count as true."""
+    approval_id = asked_for(guard)
+
+    with pytest.raises(amv.InvalidInput, match="approve must be True or False"):
+        guard.approve(approval_id, by="ann", approve=flag)
+    assert guard.approvals.get(approval_id).state == "pending"
+
+
+def test_what_a_check_refuted_is_not_forgotten_once_it_tells_nothing(
+    guard: amv.Guard, world: World
+) -> None:
+    """The person knew of what was remembered then; they are asked again about what is now."""
+    approval_id = asked_for(guard)
+    guard.approve(approval_id, by="ann")
+    world.status = "shipped"
+    assert guard.decide(cancel(), approval_id=approval_id).code == "not_approved"
+    world.status = None
+
+    decision = guard.decide(cancel(), approval_id=approval_id)
+
+    assert (decision.verdict, decision.code) == ("ABSTAIN", "approval_outdated")
+    assert "remembered of status is not what the approval was given for" in decision.reason
+    assert decision.approval_id not in ("", approval_id)
+    assert guard.get(decision.id) == decision
+    guard.approve(decision.approval_id, by="ann")
+    assert guard.approvals.standing(cancel().digest(), guard._clock()) == decision.approval_id
+    assert guard.decide(cancel(), approval_id=decision.approval_id).code == "approved"
+    assert guard.replay() == []
+
+
+@pytest.mark.parametrize(
+    ("value", "code"), [("pending", "approved"), ("shipped", "approval_outdated")]
+)
+def test_an_approval_is_for_what_was_remembered_or_is_met(
+    guard: amv.Guard, clock: FakeClock, value: str, code: str
+) -> None:
+    approval_id = asked_for(guard)
+    guard.approve(approval_id, by="ann")
+    clock.advance(1.0)
+    remember(guard, value, source="desk", source_trust=0.9)
+
+    assert guard.decide(cancel(), approval_id=approval_id).code == code
+
+
+def test_what_was_read_when_a_person_was_asked_is_known_to_them(
+    guard: amv.Guard, world: World
+) -> None:
+    world.status = "shipped"
+    approval_id = asked_for(guard)
+    guard.approve(approval_id, by="ann")
+    world.status = None
+
+    assert guard.decide(cancel(), approval_id=approval_id).code == "approved"
+
+
+def test_what_was_not_remembered_then_nor_is_now_does_not_matter(guard: amv.Guard) -> None:
+    approval_id = guard.decide(cancel("W9")).approval_id
+    guard.approve(approval_id, by="ann")
+
+    assert guard.decide(cancel("W9"), approval_id=approval_id).code == "approved"
+
+
 def test_who_tries_again_does_not_ask_again(guard: amv.Guard, clock: FakeClock) -> None:
     """A person who finds one request a hundred times over soon approves unread."""
     first = asked_for(guard)

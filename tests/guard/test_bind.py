@@ -12,7 +12,7 @@ from amv.errors import InvalidInput
 from amv.guard.actions import Action, equal
 from amv.guard.bind import Premise, case_of, filled, premises_of, required_by
 from amv.guard.judge import judge
-from amv.guard.policy import ActionRule, Policy, PremiseRule, parse
+from amv.guard.policy import ActionRule, Policy, PremiseRule, claim_fields, parse
 from amv.guard.ports import GuardWriter, Remembered, Shown
 from amv.guard.prior import P_MAX, UNKNOWN, Features, LogisticPrior
 from amv.guard.reliability import Reliability
@@ -117,6 +117,36 @@ def test_of_several_arguments_only_the_last_may_hold_a_slash() -> None:
     assert filled(template, {"a": "1", "b": "2/3", "what": "x"}) == ("1/2/3", "x")
     with pytest.raises(InvalidInput, match="where 'a' ends"):
         filled(template, {"a": "1/2", "b": "3", "what": "x"})
+
+
+@given(
+    template=st.sampled_from(
+        ["{a}/{b}/x", "{a}-{b}/x", "o{a}--{b}-{c}/x", "x/{a}_{b}", "{a}{{{b}/{c}", "{a}-{b}-{a}/x"]
+    ),
+    each=st.lists(
+        st.fixed_dictionaries({name: st.text("1-_/{", max_size=4) for name in "abc"}),
+        min_size=2,
+        max_size=2,
+    ),
+)
+def test_other_arguments_make_another_claim(template: str, each: list[dict[str, str]]) -> None:
+    """Else who chooses them could have an action rest on what is remembered of another one."""
+    found = []
+    for arguments in each:
+        try:
+            found.append(filled(template, arguments))
+        except InvalidInput as error:
+            assert "ends with" in str(error)  # noqa: PT017  The other one may be fine.
+    own = [{name: one[name] for name in claim_fields(template)} for one in each]
+    assert own[0] == own[1] or len(set(found)) == len(found)
+
+
+def test_what_stands_between_two_arguments_is_in_none_but_the_last() -> None:
+    template = "cart/{user}-{item}/state"
+
+    assert filled(template, {"user": "al", "item": "b-1"}) == ("cart/al-b-1", "state")
+    with pytest.raises(InvalidInput, match="where 'user' ends with '-' in it"):
+        filled(template, {"user": "al-b", "item": "1"})
 
 
 def test_what_is_required_is_a_value_an_argument_or_one_of_several() -> None:

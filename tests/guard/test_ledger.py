@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 
 import amv
 from amv.guard.decision import Words
-from amv.guard.ledger import key_of
+from amv.guard.ledger import STEPPED_S, key_of
 from amv.guard.policy import ActionRule, Idempotency
 from amv.guard.ports import LedgerRow, State
 from amv.testing import FakeClock
@@ -248,6 +248,22 @@ def test_the_order_of_arguments_does_not_matter(guard: amv.Guard) -> None:
 def test_a_permit_that_was_never_given_is_refused(guard: amv.Guard, token: str) -> None:
     with pytest.raises(amv.PermitRefused, match="no such permit"):
         guard.redeem(token, cancel())
+
+
+@pytest.mark.parametrize(("back_s", "is_good"), [(STEPPED_S, True), (STEPPED_S + 1.0, False)])
+def test_a_clock_that_is_put_back_makes_no_permit_last(
+    guard: amv.Guard, back_s: float, is_good: bool
+) -> None:
+    """As what was checked for it is as old as nobody knows."""
+    token = token_of(guard.decide(cancel()))
+    guard._clock.advance(-back_s)  # type: ignore[attr-defined]
+
+    if is_good:
+        guard.redeem(token, cancel())
+    else:
+        with pytest.raises(amv.PermitRefused, match="the clock was put back"):
+            guard.redeem(token, cancel())
+        guard.redeem(token_of(guard.decide(cancel())), cancel())
 
 
 def test_a_permit_expires(guard: amv.Guard) -> None:

@@ -150,6 +150,7 @@ def test_unknown_keys_are_refused_everywhere(path: tuple[Any, ...]) -> None:
         ((*STATUS, "claim"), "order/{a.b}/status", "may hold {argument} only"),
         ((*STATUS, "claim"), "order/{a!r}/status", "may hold {argument} only"),
         ((*STATUS, "claim"), "order/{a:>9}/status", "may hold {argument} only"),
+        ((*STATUS, "claim"), "order/{a}{b}/status", "where 'a' ends and 'b' begins"),
         ((*STATUS, "require"), {"argument": 5}, "require is a value"),
         ((*STATUS, "require"), {"one_of": []}, "require is a value"),
         ((*STATUS, "require"), {"one_of": "ab"}, "require is a value"),
@@ -286,3 +287,4 @@ def test_an_action_without_losses_has_no_prices() -> None:
 def test_the_fields_of_a_template_are_arguments() -> None:
     assert claim_fields("{a}/{b}/{a}") == ["a", "b", "a"]
     assert claim_fields("a/{{b}}") == []
+    assert claim_fields("{a}{{{b}/c") == ["a", "b"]

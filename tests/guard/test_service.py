@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import amv
 from amv.guard.decision import plain
+from amv.guard.ledger import STEPPED_S
 from amv.guard.ports import State
 from amv.testing import FakeClock
 from tests.guard.gates import CANCEL, OWNER, VERIFIER, cancel, opened, policy_of, remember
@@ -206,6 +207,16 @@ def test_evidence_on_what_was_forgotten_is_refused(guard: amv.Guard) -> None:
     guard.memory.forget(item_id)
 
     with pytest.raises(amv.Conflict, match="rests on what was forgotten"):
+        guard.evidence(decision.id, "order_status", "pending")
+
+
+def test_evidence_under_a_clock_that_was_put_back_is_refused(guard: amv.Guard) -> None:
+    """As the decision is as old as nobody knows."""
+    remember(guard)
+    decision = guard.decide(cancel(), run_checks=False)
+    guard._clock.advance(-STEPPED_S - 1.0)  # type: ignore[attr-defined]
+
+    with pytest.raises(amv.Conflict, match="at a time that is yet to come"):
         guard.evidence(decision.id, "order_status", "pending")
 
 

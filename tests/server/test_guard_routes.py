@@ -774,5 +774,31 @@ def test_half_of_a_surrogate_pair_is_told_as_what_it_is(http: httpx.Client, half
     assert "must not hold a lone surrogate" in told.text
 
 
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("decide", '{"tool": "cancel_order", "arguments": {"order_id": "W1", "order_id": "W2"}}'),
+        (
+            "decide",
+            '{"tool": "cancel_order", "arguments": {"order_id": "W", "order_\\u0069d": 2}}',
+        ),
+        ("decide", '{"tool": "cancel_order", "tool": "look", "arguments": {"order_id": "W1"}}'),
+        ("rank", '{"alternatives": [{"tool": "a", "arguments": {"x": [{"y": 1, "y": 1}]}}]}'),
+        (
+            "redeem",
+            '{"permit": "x", "tool": "a", "arguments": {}, "arguments": {"order_id": 1}}',
+        ),
+        ("decisions/none/evidence", '{"verifier": "v", "value": "delivered", "value": "pending"}'),
+    ],
+)
+def test_a_name_that_stands_twice_is_refused(http: httpx.Client, route: str, body: str) -> None:
+    """Whoever makes the call might go by the one that nobody decided about."""
+    kind = {"content-type": "application/json"}
+    told = http.post(f"/v1/guard/{route}", content=body, headers=kind)
+
+    assert problem(told) == (400, "invalid_input")
+    assert "twice, and either might be meant" in told.text
+
+
 def test_control_a_whole_surrogate_pair_is_a_text(http: httpx.Client, own: list[str]) -> None:
     assert decide(http, own, arguments={"order_id": "\U0001f600"})["verdict"] == "VERIFY"

@@ -172,11 +172,46 @@ def test_arguments_are_escaped_in_the_address(world: tuple[str, list[str]]) -> N
     """No argument leads to another address than the policy names."""
     base, asked = world
     rule = VerifierRule(url=f"{base}/healthy/{{a}}?b={{b}}", read="$.status", timeout_s=20.0)
-    arguments = {"a": "../x?y#z/é", "b": "1&c=2"}
+    arguments = {"a": "..x?y#z/é", "b": "1&c=2"}
 
     assert Verifiers().run("v", rule, arguments, worth=1.0) == Finding("pending")
-    assert asked[-1] == "/healthy/..%2Fx%3Fy%23z%2F%C3%A9?b=1%26c%3D2"
+    assert asked[-1] == "/healthy/..x%3Fy%23z%2F%C3%A9?b=1%26c%3D2"
     assert "needs the argument 'b'" in Verifiers().run("v", rule, {"a": "x"}, worth=1.0).problem
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ["..", ".", "../..", "x/..", "x/../x", "x\\..", "..\\x", "./x", "", None, True, [], ["x"], {}],
+)
+def test_an_argument_that_leads_elsewhere_is_not_asked(
+    world: tuple[str, list[str]], odd: object
+) -> None:
+    """A server that takes steps, even escaped, would answer for what the action is not about."""
+    base, asked = world
+    rule = VerifierRule(url=f"{base}/healthy/{{a}}/status", read="$.status", timeout_s=20.0)
+    before = len(asked)
+
+    finding = Verifiers().run("v", rule, {"a": odd}, worth=1.0)
+
+    assert (finding.value, finding.fault, len(asked)) == (None, "not_asked", before)
+    assert "the address " in finding.problem
+
+
+def test_arguments_that_make_up_steps_together_are_not_asked(
+    world: tuple[str, list[str]],
+) -> None:
+    rule = VerifierRule(url=f"{world[0]}/healthy/{{a}}{{b}}?c", read="$.status", timeout_s=20.0)
+
+    assert Verifiers().run("v", rule, {"a": ".", "b": "."}, worth=1.0).fault == "not_asked"
+    assert Verifiers().run("v", rule, {"a": "..", "b": 1.5}, worth=1.0) == Finding("pending")
+
+
+def test_steps_of_the_policys_own_are_its_business(world: tuple[str, list[str]]) -> None:
+    base, asked = world
+    rule = VerifierRule(url=f"{base}/healthy/../{{a}}", timeout_s=20.0)
+
+    Verifiers().run("v", rule, {"a": "healthy"}, worth=1.0)
+    assert asked[-1] == "/healthy/../healthy"
 
 
 def test_what_is_not_there_refutes(world: tuple[str, list[str]]) -> None:

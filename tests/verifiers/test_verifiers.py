@@ -102,6 +102,24 @@ def test_a_function_that_raises_is_no_evidence(error: BaseException) -> None:
     assert finding.problem.startswith("the verifier failed: ")
 
 
+def test_an_exception_that_can_not_be_shown_is_no_evidence_and_ends_its_check() -> None:
+    """Else its thread would be gone, and the check count as under way for ever."""
+
+    class Unshown(Exception):
+        def __repr__(self) -> str:
+            raise SystemExit(1)
+
+    def fails() -> None:
+        raise Unshown
+
+    checker = Verifiers()
+    checker.register("v", fails)
+
+    for _ in range(verifiers.RUNNING_MAX + 1):
+        finding = checker.run("v", RULE, {}, worth=1.0)
+        assert finding == Finding(None, "the verifier failed: Unshown")
+
+
 @pytest.mark.parametrize(
     ("reply", "path", "says"),
     [
@@ -316,6 +334,29 @@ def test_without_a_lifetime_each_check_is_made() -> None:
     checker, _ = counting(FakeClock())
 
     assert [checker.run("v", RULE, {}, worth=0.0).value for _ in range(3)] == [1, 2, 3]
+
+
+def test_what_a_function_said_goes_with_it(hanging: threading.Event) -> None:
+    """Neither kept nor under way does it answer for the function that took its place."""
+    rule = VerifierRule(cost=0.1, fresh_s=3600.0, timeout_s=20.0)
+    checker, begun = Verifiers(), threading.Event()
+
+    def waits() -> str:
+        begun.set()
+        hanging.wait(PATIENCE_S)
+        return "waited"
+
+    checker.register("v", lambda: "old")
+    assert checker.run("v", rule, {}, worth=0.0).value == "old"
+    checker.register("v", waits)
+    with ThreadPoolExecutor(1) as pool:
+        earlier = pool.submit(checker.run, "v", rule, {}, worth=0.0)
+        assert begun.wait(PATIENCE_S)
+        checker.register("v", lambda: "new")
+        assert checker.run("v", rule, {}, worth=math.inf).value == "new"
+        hanging.set()
+        assert earlier.result().value == "waited"
+    assert checker.run("v", rule, {}, worth=0.0).value == "new"
 
 
 def test_what_was_no_evidence_is_not_kept() -> None:

@@ -6,7 +6,7 @@ bound to it: 5 is not "5", and an argument that is absent is not one that is
 null.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -84,12 +84,26 @@ def held(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def copied(value: Any) -> Any:
-    """Return a copy of a value as far as it is JSON; raises RecursionError if it is too deep."""
+    """Return a copy of a value as far as it is JSON; raises RecursionError if it is too deep.
+
+    Text and numbers of other types, such as members of an Enum, are what they are as JSON.
+    """
     if isinstance(value, dict):
         return {name: copied(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [copied(one) for one in value]
+    for kind, plain in _PLAIN.items():
+        if isinstance(value, kind) and not isinstance(value, bool):
+            return plain(value)
     return value
+
+
+_PLAIN: dict[type, Callable[[Any], object]] = {
+    str: str.__str__,
+    float: float.__float__,
+    int: int.__int__,
+}
+"""What of these is JSON; a type of one's own says itself how it is shown, and compared."""
 
 
 def _as_json(arguments: Mapping[str, Any]) -> bytes:

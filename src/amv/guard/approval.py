@@ -6,7 +6,7 @@ takes the place of the screen, not of the world: all that can be checked is
 checked once more, and what is refuted by then is not executed.
 """
 
-from amv.checks import shown
+from amv.checks import check_flag, shown
 from amv.errors import Conflict, InvalidInput, ItemNotFound
 from amv.guard import record
 from amv.guard.actions import check_count, check_named, check_who
@@ -51,10 +51,11 @@ class Approvals:
             return found(reader, approval_id)
 
     def standing(self, digest: str, now_s: float) -> str | None:
-        """Return the approval that lets an action go ahead, if a person has given one."""
+        """Return the approval that lets an action go ahead, if a person has given one: the last."""
         with self._store.read() as reader:
             rows = reader.approvals_of(digest, APPROVED)
-        return next((row.approval_id for row in rows if not refusal(row, digest, now_s)), None)
+        newest = sorted(rows, key=lambda row: (row.created_s, row.approval_id), reverse=True)
+        return next((row.approval_id for row in newest if not refusal(row, digest, now_s)), None)
 
     def decide(
         self, approval_id: str, *, approve: bool, by: str, key_id: str = "", now_s: float
@@ -64,6 +65,7 @@ class Approvals:
         *key_id* is the id of the key with which *by* says so, empty if with none.
         """
         check_who(by, is_needed=True)
+        check_flag(approve, "approve")
         check_named(key_id, "the id of a key")
 
         def work(tx: GuardWriter) -> ApprovalRow:

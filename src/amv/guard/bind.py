@@ -86,12 +86,11 @@ class Premise(msgspec.Struct, frozen=True, kw_only=True):
 def filled(template: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
     """Return subject and attribute of a claim's template; raises InvalidInput.
 
-    A value with a slash in it can't make one claim look like another: only the
-    last slash of the template itself divides subject and attribute, and of several
-    arguments in a subject only the last may hold one.
+    No value can make one claim look like another: only the last slash of the template
+    itself divides subject and attribute, and of several arguments only the last may hold
+    what the template has behind it.
     """
     subject, _, attribute = template.rpartition("/")
-    fields = [name for _, name, _, _ in Formatter().parse(subject) if name is not None]
     values: dict[str, str] = {}
     for name in claim_fields(template):
         value = arguments.get(name)
@@ -101,12 +100,24 @@ def filled(template: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
                 f"got {shown(value)}"
             )
         values[name] = str(value)
-        if name in fields[:-1] and "/" in values[name]:
-            raise InvalidInput(
-                f"claim {template!r} can't tell where {name!r} ends with a slash in it, "
-                f"got {shown(value)}"
-            )
+    for text in (subject, attribute):
+        _check_told_apart(template, text, values)
     return subject.format_map(values), attribute.format_map(values)
+
+
+def _check_told_apart(template: str, text: str, values: Mapping[str, str]) -> None:
+    """Raise InvalidInput if other values would fill part of a template in the same way."""
+    last, between = "", ""
+    for before, name, _, _ in Formatter().parse(text):
+        between += before
+        if name is None:
+            continue
+        if last and (values[last] + between).index(between) < len(values[last]):
+            raise InvalidInput(
+                f"claim {template!r} can't tell where {last!r} ends with {between!r} in it, "
+                f"got {shown(values[last])}"
+            )
+        last, between = name, ""
 
 
 def required_by(rule: PremiseRule, arguments: Mapping[str, Any]) -> Any:

@@ -9,13 +9,16 @@ So the answer is found first, then written with the decision, then granted.
 from collections.abc import Callable
 from dataclasses import replace
 
+from msgspec import UNSET
+
 from amv.guard import approval, budget, ledger
+from amv.guard.actions import equal
 from amv.guard.decision import Decision, Permit
 from amv.guard.plan import Verdict
 from amv.guard.policy import ActionRule, Policy
 from amv.guard.ports import ApprovalRow, Claims, GuardStore, GuardWriter
 from amv.guard.standing import is_screened_so
-from amv.guard.state import Deciding, changed_claim
+from amv.guard.state import Deciding, changed_claim, loaded
 
 Granted = Callable[[GuardWriter], None]
 """What is written after the decision: its grant, or its request to a person."""
@@ -30,6 +33,24 @@ def nothing(tx: GuardWriter) -> None:
 def refused(decision: Decision, code: str, why: str) -> Decision:
     """Return an answer that does not let the action go ahead."""
     return replace(decision, verdict=Verdict.ABSTAIN.value, code=code, reason=why)
+
+
+def _remembered_otherwise(asked: Deciding, state: Deciding) -> str:
+    """Return a critical premise of which the memory speaks otherwise, and not in its favour.
+
+    That is, since a person was *asked*, who knew what was remembered and read then;
+    empty if there is none.
+    """
+    critical = {premise.name for premise in state.case.premises}
+    then = {premise.name: premise.remembered for premise in asked.words.premises}
+    for premise in state.words.premises:
+        if not premise.is_remembered or premise.name not in critical & then.keys():
+            continue
+        known = then[premise.name], asked.words.values.get(premise.name)
+        is_met = premise.required is not UNSET and premise.holds_for(premise.remembered)
+        if not is_met and not any(equal(premise.remembered, one) for one in known):
+            return premise.name
+    return ""
 
 
 class Granting:
@@ -75,6 +96,8 @@ class Granting:
         rule, approved_by = self._policy.actions[state.opened.tool], ""
         if approval_id is not None and decision.verdict in (Verdict.ABSTAIN, Verdict.REPAIR):
             decision = self._approved_so(tx, state, decision, approval_id, now_s)
+            if decision.code == "approval_outdated":
+                return self._asking(tx, state, decision, rule, now_s)
             if decision.code != "approved":
                 return decision, nothing
             approved_by = approval_id
@@ -107,6 +130,9 @@ class Granting:
             why_not = "a check refutes what the approval was given for"
         if why_not or request is None:
             return refused(decision, "not_approved", why_not)
+        if name := _remembered_otherwise(loaded(tx, request.decision_id), state):
+            why_not = f"what is remembered of {name} is not what the approval was given for"
+            return refused(decision, "approval_outdated", why_not)
         return replace(
             decision,
             verdict=Verdict.PROCEED.value,

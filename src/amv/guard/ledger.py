@@ -22,6 +22,9 @@ from amv.guard.decision import Ended, Permit, Words
 from amv.guard.policy import ActionRule
 from amv.guard.ports import GuardReader, GuardWriter, LedgerRow, State
 
+STEPPED_S = 60.0
+"""By how much a clock may be put back, without what was decided before being too old."""
+
 SETTLED = (State.SUCCEEDED, State.FAILED, State.UNKNOWN)
 
 _MOVES = {
@@ -124,6 +127,12 @@ def redeemable(tx: GuardWriter, permit_hash: str, digest: str, now_s: float) -> 
         raise PermitRefused(f"the permit was used before; its action is {row.state}")
     if not now_s < row.expires_s:
         raise PermitRefused("the permit has expired; decide about the action again")
+    if now_s < row.changed_s - STEPPED_S:
+        # Nobody knows how long ago that was, nor what became of all that was checked.
+        raise PermitRefused(
+            "the permit was given at a time that is yet to come: the clock was put back; decide "
+            "about the action again"
+        )
     return row
 
 

@@ -22,6 +22,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
+from itertools import pairwise
 from string import Formatter
 from typing import Any, Literal
 
@@ -448,6 +449,12 @@ def claim_fields(template: str) -> list[str]:
         if not name.isidentifier() or spec or conversion:
             raise InvalidInput(f"claim {template!r} may hold {{argument}} only, got {name!r}")
         names.append(name)
+    for (_, name, *_), (between, after, *_) in pairwise(parts):
+        if name is not None and after is not None and not between:
+            raise InvalidInput(
+                f"claim {template!r} can't tell where {name!r} ends and {after!r} begins; put "
+                "something between them"
+            )
     subject, slash, attribute = template.rpartition("/")
     if not (slash and subject and attribute):
         raise InvalidInput(

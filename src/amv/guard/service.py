@@ -175,8 +175,11 @@ class GuardService(Executions, Granting, History, Learning, Certifying):
         """Return why a decision takes no evidence any more, or nothing."""
         if state.opened.policy != self._policy.digest():
             return "was made under another policy"
-        if self._clock() - state.opened.at_s > OPEN_S:
+        age_s = self._clock() - state.opened.at_s
+        if age_s > OPEN_S:
             return f"was opened more than {OPEN_S:g} s ago"
+        if age_s < -ledger.STEPPED_S:
+            return "was opened at a time that is yet to come, as the clock was put back"
         if len(state.words.premises) != len(state.opened.premises):
             return "rests on what was forgotten"
         return ""

@@ -9,6 +9,7 @@ import asyncio
 import ipaddress
 import json
 import re
+from collections import Counter
 from collections.abc import (
     Awaitable,
     Callable,
@@ -26,6 +27,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
+from amv.checks import shown
 from amv.errors import InvalidInput
 from amv.server import wire
 from amv.server.access import Unauthorised
@@ -173,13 +175,23 @@ def decoded(body: bytes, kind: Any) -> Any:
         if kind is wire.ITEMS and is_large(body) and body[:16].lstrip().startswith(b"["):
             pieces = msgspec.json.decode(body, type=list[msgspec.Raw])
             return [msgspec.json.decode(piece, type=wire.ItemIn) for piece in pieces]
-        return msgspec.json.decode(body, type=kind)
+        found = msgspec.json.decode(body, type=kind)
+        if isinstance(found, wire.OnceBody):
+            json.loads(body, object_pairs_hook=_check_once, parse_int=str, parse_float=str)
+        return found
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         what = str(error)
         is_misread = not isinstance(error, msgspec.ValidationError)
         if is_misread and _SURROGATE.search(body) and _is_json(body):
             what = "a text must not hold a lone surrogate such as \\ud800"
         raise InvalidInput(f"the body is not what this route takes: {what}") from error
+
+
+def _check_once(pairs: list[tuple[str, object]]) -> None:
+    """Raise InvalidInput if an object names something twice."""
+    [(name, times)] = Counter(name for name, _ in pairs).most_common(1) or [("", 0)]
+    if times > 1:
+        raise InvalidInput(f"the body names {shown(name)} twice, and either might be meant")
 
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")

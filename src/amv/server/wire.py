@@ -39,6 +39,10 @@ class Body(Struct, forbid_unknown_fields=True, kw_only=True):
     """A request body; a field it doesn't know is an error, not a silent nothing."""
 
 
+class OnceBody(Body):
+    """One in which no name may stand twice: whoever sent it might go by the other one."""
+
+
 class ClaimWire(Body):
     """The structured form of a memory: subject's attribute is value."""
 

@@ -6,10 +6,10 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType, field
 
 from amv.guard.certificate import ALPHA
-from amv.server.wire import Body, NamespaceIn, Result
+from amv.server.wire import NamespaceIn, OnceBody, Result
 
 
-class DecideIn(Body):
+class DecideIn(OnceBody):
     """An action that is about to be done; *run_checks* false if the caller verifies itself."""
 
     tool: str
@@ -20,14 +20,14 @@ class DecideIn(Body):
     approval_id: str | None = None
 
 
-class AlternativeIn(Body):
+class AlternativeIn(OnceBody):
     """One of several actions that could be done instead of each other."""
 
     tool: str
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
-class RankIn(Body):
+class RankIn(OnceBody):
     """Actions to be ranked by what they are expected to lose."""
 
     alternatives: list[AlternativeIn]
@@ -35,7 +35,7 @@ class RankIn(Body):
     session: str = ""
 
 
-class EvidenceIn(Body):
+class EvidenceIn(OnceBody):
     """What a verifier of the caller's own read; *not_found* if there is no such thing."""
 
     verifier: str
@@ -44,7 +44,7 @@ class EvidenceIn(Body):
     approval_id: str | None = None
 
 
-class PermitIn(Body):
+class PermitIn(OnceBody):
     """A permit, and the action it is redeemed for."""
 
     permit: str
@@ -54,13 +54,13 @@ class PermitIn(Body):
     session: str = ""
 
 
-class SettleIn(Body):
+class SettleIn(OnceBody):
     """What became of an action that was reserved."""
 
     outcome: Literal["DISPATCHED", "SUCCEEDED", "FAILED", "UNKNOWN"]
 
 
-class LabelIn(Body):
+class LabelIn(OnceBody):
     """What was true of the premises of a decision; *weight* is one over how likely it was asked."""
 
     violated: dict[str, bool]
@@ -68,7 +68,7 @@ class LabelIn(Body):
     by: str = ""
 
 
-class ApprovalIn(Body):
+class ApprovalIn(OnceBody):
     """Who approves or rejects a request."""
 
     by: str

@@ -61,7 +61,11 @@ class Verifiers:
         if not callable(function):
             raise InvalidInput(f"verifier {name!r} must be a function, got {shown(function)}")
         follow_threads()
-        self._functions[name] = function
+        with self._lock:
+            self._functions[name] = function
+            # What another function said, or will say, is not what this one says.
+            self._flights.clear()
+            self._readings.clear()
 
     def run(
         self, name: str, rule: VerifierRule, arguments: Mapping[str, Any], *, worth: float
@@ -145,7 +149,15 @@ class Verifiers:
         except Unreadable as error:
             return Finding(None, str(error), error.fault)
         except BaseException as error:  # noqa: BLE001  A verifier may be anyone's code.
-            return Finding(None, f"the verifier failed: {shown(error)}")
+            return Finding(None, f"the verifier failed: {_said(error)}")
+
+
+def _said(error: BaseException) -> str:
+    """Return an exception as a message shows it; what shows it may be anyone's code, too."""
+    try:
+        return shown(error)
+    except BaseException:  # noqa: BLE001  It is not this one that is to be told.
+        return type(error).__name__
 
 
 def lifetime_s(rule: VerifierRule, worth: float) -> float:

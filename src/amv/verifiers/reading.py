@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from amv.checks import REFUSED, VERIFIER_HEADER, shown
 from amv.guard.policy import URL_FIELD
@@ -19,6 +19,9 @@ from amv.guard.state import NOT_FOUND
 from amv.verifiers.independence import NOT_INDEPENDENT
 
 REPLY_BYTES_MAX = 1 << 20
+
+_STEPS = re.compile(r"(?:^|[/\\])\.{1,2}(?:[/\\]|$)")
+"""Steps to the same place or the one above, in what takes the place of arguments."""
 
 _STEP = re.compile(r"\.([A-Za-z0-9_\-]+)|\[([0-9]+)\]")
 
@@ -76,19 +79,44 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 _opener = urllib.request.build_opener(_NoRedirect)
 
 
+def _address(url: str, arguments: Mapping[str, Any]) -> str:
+    """Return an address with its arguments; raises Unreadable where they lead elsewhere.
+
+    What is empty, and the steps . and .., even escaped, would have a server answer
+    for something else: the answer might be true, and not about the action.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in arguments:
+            raise Unreadable(f"the address needs the argument {name!r}", "not_asked")
+        given = arguments[name]
+        if isinstance(given, bool) or not isinstance(given, str | int | float) or given == "":
+            raise Unreadable(
+                f"the address needs the argument {name!r} as a text or a number, got "
+                f"{shown(given)}",
+                "not_asked",
+            )
+        return quote(str(given), safe="")
+
+    filled = URL_FIELD.sub(value, url)
+    for template, part in zip(url.split("/"), filled.split("/"), strict=True):
+        if part != template and _STEPS.search(unquote(part.partition("?")[0])):
+            raise Unreadable(
+                f"the address would lead elsewhere, by the steps in {shown(unquote(part))}",
+                "not_asked",
+            )
+    return filled
+
+
 def fetched(url: str, arguments: Mapping[str, Any], timeout_s: float) -> object:
     """Return the JSON that a GET of *url* answers; {name} in it stands for an argument.
 
     404 and 410 mean that what was asked for is not there.
     """
-
-    def value(match: re.Match[str]) -> str:
-        if match[1] not in arguments:
-            raise Unreadable(f"the address needs the argument {match[1]!r}", "not_asked")
-        return quote(str(arguments[match[1]]), safe="")
-
+    url = _address(url, arguments)
     headers = {"accept": "application/json", VERIFIER_HEADER: "1"}
-    data = _got(urllib.request.Request(URL_FIELD.sub(value, url), headers=headers), timeout_s)
+    data = _got(urllib.request.Request(url, headers=headers), timeout_s)
     if data is None:
         return NOT_FOUND
     try:
