@@ -16,9 +16,11 @@ from amv.guard.bind import unbound_arguments
 from amv.guard.calibration import Calibration
 from amv.guard.policy import Policy
 from amv.guard.prior import Features
+from amv.guard.reliability import Reliability
+from amv.guard.survival import Survival
 from bench.guard import __main__ as command
 from bench.guard import freeze, hidden, report, stress, timelines, worlds
-from bench.guard.arms import ALL, ARMS, DEFAULT, HEADLINE, Arm, policy_of
+from bench.guard.arms import ALL, ARMS, DEFAULT, HEADLINE, LEARNING, Arm, policy_of
 from bench.guard.families import FAMILIES, RELEVANT, SINGLE, UNCHANGED, UNSEEN
 from bench.guard.hidden import NoAnswer, Source
 from bench.guard.instances import Instance, Truth, digest, draw, drawn, lines, loaded
@@ -317,6 +319,32 @@ def test_the_bound_is_told_how_the_world_is(phone: World) -> None:
     assert all((one.sensitivity or 0.0) + (one.specificity or 0.0) <= 1.0 for one in found)
 
 
+def test_who_learns_as_it_goes_is_told_no_truth(phone: World, tested: list[Instance]) -> None:
+    """What verifiers answer is taken up, and nothing else; other policies stay as they were."""
+    known = {
+        f"k{n}": Reliability(violated=200.0, held=200.0, caught=190.0, passed=190.0)
+        for n in range(10)
+    }
+    given = Calibration(survival=Survival(hazard=1 / 500), verifiers=known)
+
+    def came_to_know(arm: Arm) -> Calibration:
+        with Trial(phone, arm, HEADLINE, learned=given) as trial:
+            trial.remember(tested[:21])
+            for one in tested[:21]:
+                trial.run(one)
+            assert trial.guard.log().answers == []
+            return trial.guard.calibration
+
+    learning = ALL[LEARNING]._replace(learns_every=20)
+    found = came_to_know(learning)
+    own = {name: one for name, one in found.verifiers.items() if name not in known}
+    assert own
+    assert all(one.supposed and one.sensitivity is None for one in own.values())
+    assert (found.survival, found.steps) == (given.survival, ())
+    assert came_to_know(learning._replace(learns_every=21)) == given
+    assert came_to_know(ALL[DEFAULT]) == given
+
+
 def test_an_agent_mends_its_call_by_what_was_read(phone: World, tested: list[Instance]) -> None:
     """And asks anew; the world says whether the call it then makes is right."""
     moved = next(
@@ -410,6 +438,16 @@ def test_targets_are_met_or_missed_by_what_was_measured(quick: tuple[Path, list[
 
     assert below.is_met
     assert below.wanted == "≥ 50 %"
+    assert {what for what in found if what.endswith("learning as it goes")} == {
+        f"phone: {what}, learning as it goes"
+        for what in (
+            "gate harmful, all",
+            "gate harmful, seen families and controls",
+            "gate harmful, unseen families",
+            "coverage of right actions behind the same planner told the truth",
+            "total loss at θ 10, κ 1, c 0.1 beside the planner told the truth",
+        )
+    }
 
 
 def test_what_is_not_done_yet_is_no_result(quick: tuple[Path, list[Row]]) -> None:

@@ -177,15 +177,20 @@ class Labels:
 
 
 def labels_of(number: int, state: Deciding) -> list[Told]:
-    """Return the labels of one decision, whose first record is *number*."""
-    checked, told = _checked(state), _told(state)
+    """Return the labels of one decision, whose first record is *number*.
+
+    What a violated premise is the foundation of was violated with it, whatever its own
+    claim was like.  That is all that is learned of a claim: what comes from below is
+    added to it in each decision.
+    """
+    checked, told, violated = _checked(state), _told(state), _violated(state)
     by_audit = 1.0 / state.opened.audit if state.opened.audit > 0.0 else 0.0
     found = []
     for place, premise in enumerate(state.case.premises):
         of_check, truth = checked.get(place), told.get(premise.name)
         weight = 1.0
         source: Source = "checked"
-        if premise.features is None or _is_undermined(state, place):
+        if premise.features is None or violated.intersection(premise.rests_on):
             continue
         if of_check is not None and of_check.is_audit and not state.opened.is_audited:
             # An approval had it checked, and nobody knows how likely that was.
@@ -204,20 +209,14 @@ def labels_of(number: int, state: Deciding) -> list[Told]:
     return found
 
 
-def _is_undermined(state: Deciding, place: int) -> bool:
-    """Return whether what a premise rests on was violated, by what became known of it.
-
-    Then it was violated too, whatever its own claim was like, which is all that is
-    learned of a claim: what comes from below is added to that in each decision.
-    """
-    checked, told = _checked(state), _told(state)
-    for below in state.case.premises[place].rests_on:
-        truth, of_check = told.get(state.case.premises[below].name), checked.get(below)
-        if truth is not None and truth.is_violated:
-            return True
-        if truth is None and of_check is not None and of_check.is_violated:
-            return True
-    return False
+def _violated(state: Deciding) -> set[int]:
+    """Return the premises that were violated, by what was told of them, or else by a check."""
+    so = {place: one.is_violated for place, one in _checked(state).items()}
+    told = _told(state)
+    for place, premise in enumerate(state.case.premises):
+        if premise.name in told:
+            so[place] = told[premise.name].is_violated
+    return {place for place, is_violated in so.items() if is_violated}
 
 
 def answers_of(state: Deciding) -> list[Answer]:
