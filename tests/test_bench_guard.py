@@ -9,6 +9,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
 import amv
@@ -19,7 +20,7 @@ from amv.guard.prior import Features
 from amv.guard.reliability import Reliability
 from amv.guard.survival import Survival
 from bench.guard import __main__ as command
-from bench.guard import forgotten, freeze, hidden, report, stress, timelines, worlds
+from bench.guard import forgotten, freeze, hidden, pictures, report, stress, timelines, worlds
 from bench.guard.arms import ALL, ARMS, DEFAULT, HEADLINE, LEARNING, Arm, policy_of
 from bench.guard.families import FAMILIES, RELEVANT, SINGLE, UNCHANGED, UNSEEN
 from bench.guard.hidden import NoAnswer, Source
@@ -481,6 +482,17 @@ def test_what_is_not_done_yet_is_no_result(quick: tuple[Path, list[Row]]) -> Non
 
     assert Run(cut).of("phone", DEFAULT, HEADLINE) is None
     assert Run(cut).of("phone", "myopic", HEADLINE) is not None
+
+
+def test_policies_in_one_place_are_numbered_together() -> None:
+    """Else their numbers hide each other."""
+    axes = Figure().add_subplot()
+    points = [(1, 0.0, 0.0), (2, 1.0, 1.0), (3, 1.001, 1.0)]
+    for _, x, y in points:
+        axes.plot(x, y, "o")
+    pictures.write_numbers(axes, [pictures.Point(*one) for one in points])
+
+    assert [text.get_text() for text in axes.texts] == ["1", "2, 3"]
 
 
 # Measures
