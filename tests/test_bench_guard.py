@@ -9,6 +9,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
 import amv
@@ -16,9 +17,11 @@ from amv.guard.bind import unbound_arguments
 from amv.guard.calibration import Calibration
 from amv.guard.policy import Policy
 from amv.guard.prior import Features
+from amv.guard.reliability import Reliability
+from amv.guard.survival import Survival
 from bench.guard import __main__ as command
-from bench.guard import freeze, hidden, report, stress, timelines, worlds
-from bench.guard.arms import ALL, ARMS, DEFAULT, HEADLINE, Arm, policy_of
+from bench.guard import forgotten, freeze, hidden, pictures, report, stress, timelines, worlds
+from bench.guard.arms import ALL, ARMS, DEFAULT, HEADLINE, LEARNING, Arm, policy_of
 from bench.guard.families import FAMILIES, RELEVANT, SINGLE, UNCHANGED, UNSEEN
 from bench.guard.hidden import NoAnswer, Source
 from bench.guard.instances import Instance, Truth, digest, draw, drawn, lines, loaded
@@ -27,7 +30,7 @@ from bench.guard.targets import targets
 from bench.guard.trial import Trial, told_truth
 from bench.guard.world import Fact, Refused, World, facts_of
 from bench.guard.worlds import world_named
-from bench.store_rows import Row
+from bench.store_rows import Row, every
 
 OWN = ("phone", "office")
 
@@ -317,6 +320,32 @@ def test_the_bound_is_told_how_the_world_is(phone: World) -> None:
     assert all((one.sensitivity or 0.0) + (one.specificity or 0.0) <= 1.0 for one in found)
 
 
+def test_who_learns_as_it_goes_is_told_no_truth(phone: World, tested: list[Instance]) -> None:
+    """What verifiers answer is taken up, and nothing else; other policies stay as they were."""
+    known = {
+        f"k{n}": Reliability(violated=200.0, held=200.0, caught=190.0, passed=190.0)
+        for n in range(10)
+    }
+    given = Calibration(survival=Survival(hazard=1 / 500), verifiers=known)
+
+    def came_to_know(arm: Arm) -> Calibration:
+        with Trial(phone, arm, HEADLINE, learned=given) as trial:
+            trial.remember(tested[:21])
+            for one in tested[:21]:
+                trial.run(one)
+            assert trial.guard.log().answers == []
+            return trial.guard.calibration
+
+    learning = ALL[LEARNING]._replace(learns_every=20)
+    found = came_to_know(learning)
+    own = {name: one for name, one in found.verifiers.items() if name not in known}
+    assert own
+    assert all(one.supposed and one.sensitivity is None for one in own.values())
+    assert (found.survival, found.steps) == (given.survival, ())
+    assert came_to_know(learning._replace(learns_every=21)) == given
+    assert came_to_know(ALL[DEFAULT]) == given
+
+
 def test_an_agent_mends_its_call_by_what_was_read(phone: World, tested: list[Instance]) -> None:
     """And asks anew; the world says whether the call it then makes is right."""
     moved = next(
@@ -331,6 +360,28 @@ def test_an_agent_mends_its_call_by_what_was_read(phone: World, tested: list[Ins
         outcome = trial.run(moved)
 
     assert (outcome.code, outcome.repairs) == ("E", 1)
+
+
+def test_verifiers_of_which_no_truth_was_told_come_to_be_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """How that was chosen can be run again; here on so few that nothing differs."""
+    path = tmp_path / "rows.jsonl.gz"
+    forgotten.main(out=path, count=60)
+    (taught, *each) = every(path)
+
+    assert taught["measure"] == "taught"
+    assert [(row["half"], row["arm"]) for row in each] == [
+        (half, arm) for half in (0, 1) for arm in (DEFAULT, LEARNING)
+    ]
+    assert "half 1, AMV default: " in capsys.readouterr().out
+
+
+def test_every_second_verifier_is_forgotten() -> None:
+    whole = Calibration(verifiers={name: Reliability(held=1.0) for name in "dcba"})
+
+    assert set(forgotten.without(whole, 0).verifiers) == {"a", "c"}
+    assert set(forgotten.without(whole, 1).verifiers) == {"b", "d"}
 
 
 # A quick run
@@ -360,17 +411,18 @@ def test_a_quick_run_is_the_same_everywhere(quick: tuple[Path, list[Row]]) -> No
 
 FIGURES: dict[str, tuple[int, int, int]] = {
     "always_proceed": (267, 120, 0),
-    "verify_once": (3, 88, 1000),
-    "verify_all": (3, 107, 1590),
+    "verify_once": (4, 88, 1000),
+    "verify_all": (3, 109, 1590),
     "unanimous": (3, 92, 1560),
-    "static_threshold": (65, 120, 941),
-    "ttl": (6, 115, 1546),
+    "static_threshold": (67, 120, 935),
+    "ttl": (7, 115, 1546),
     "naive_voi": (0, 0, 0),
     "env_probe": (2, 80, 880),
     "reference": (101, 120, 246),
-    "myopic": (2, 37, 71),
-    "default": (2, 107, 396),
-    "certified": (2, 107, 396),
+    "myopic": (2, 38, 78),
+    "default": (2, 108, 403),
+    "learning": (2, 108, 403),
+    "certified": (2, 108, 404),
     "true": (2, 111, 389),
 }
 """Of 440 instances: harmful executions, right ones, checks."""
@@ -410,6 +462,16 @@ def test_targets_are_met_or_missed_by_what_was_measured(quick: tuple[Path, list[
 
     assert below.is_met
     assert below.wanted == "≥ 50 %"
+    assert {what for what in found if what.endswith("learning as it goes")} == {
+        f"phone: {what}, learning as it goes"
+        for what in (
+            "gate harmful, all",
+            "gate harmful, seen families and controls",
+            "gate harmful, unseen families",
+            "coverage of right actions behind the same planner told the truth",
+            "total loss at θ 10, κ 1, c 0.1 beside the planner told the truth",
+        )
+    }
 
 
 def test_what_is_not_done_yet_is_no_result(quick: tuple[Path, list[Row]]) -> None:
@@ -420,6 +482,17 @@ def test_what_is_not_done_yet_is_no_result(quick: tuple[Path, list[Row]]) -> Non
 
     assert Run(cut).of("phone", DEFAULT, HEADLINE) is None
     assert Run(cut).of("phone", "myopic", HEADLINE) is not None
+
+
+def test_policies_in_one_place_are_numbered_together() -> None:
+    """Else their numbers hide each other."""
+    axes = Figure().add_subplot()
+    points = [(1, 0.0, 0.0), (2, 1.0, 1.0), (3, 1.001, 1.0)]
+    for _, x, y in points:
+        axes.plot(x, y, "o")
+    pictures.write_numbers(axes, [pictures.Point(*one) for one in points])
+
+    assert [text.get_text() for text in axes.texts] == ["1", "2, 3"]
 
 
 # Measures

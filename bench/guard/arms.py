@@ -53,7 +53,9 @@ class Arm(NamedTuple):
     """One policy; see the module.
 
     *is_unanimous*: it goes ahead if and only if each check confirmed.  *screened*
-    says whether it respects epsilon, *plans* whether it plans at all.
+    says whether it respects epsilon, *plans* whether it plans at all.  After every
+    *learns_every* instances it takes up what its checks have answered, and no truth;
+    0 is never.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Arm(NamedTuple):
     is_certified: bool = False
     screened: bool = True
     plans: bool = False
+    learns_every: int = 0
 
 
 def _first_only(data: Data) -> None:
@@ -95,7 +98,10 @@ def _all_critical(data: Data) -> None:
             premise.pop("wrong", None)
 
 
-DEFAULT, TRUE, REFERENCE = "default", "true", "reference"
+DEFAULT, LEARNING, TRUE, REFERENCE = "default", "learning", "true", "reference"
+
+LEARNS_EVERY = 50
+"""Decisions after which the policy that goes on learning does so."""
 
 ARMS = (
     Arm("always_proceed", "always proceed", "always_proceed", screened=False),
@@ -116,6 +122,12 @@ ARMS = (
     Arm(REFERENCE, "one step, reference coefficients", "myopic", "nothing"),
     Arm("myopic", "one step, fitted", "myopic"),
     Arm(DEFAULT, "AMV default", plans=True),
+    Arm(
+        LEARNING,
+        "the default, learning of checks as it goes",
+        plans=True,
+        learns_every=LEARNS_EVERY,
+    ),
     Arm("certified", "AMV with certificate", is_certified=True, plans=True),
     Arm(TRUE, "told the true probabilities", learned="true", plans=True),
 )

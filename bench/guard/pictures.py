@@ -1,11 +1,14 @@
 """The pictures of a report: fronts, reliability, the regimes with instances on them, families."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from amv.guard.calibration import Label, reliability
 from amv.guard.loss import regimes
@@ -63,25 +66,63 @@ def fronts(run: Run, world: str) -> Figure:
         by_arm.setdefault(one.arm, []).append(one)
     names = [name for name in FRONT if name in by_arm]
     for place, (x_of, y_of, x_says, y_says, times) in enumerate(panels, 1):
-        axes = figure.add_subplot(1, 2, place)
-        for number, arm in enumerate(names, 1):
+        axes, large = figure.add_subplot(1, 2, place), list[Point]()
+        for count, arm in enumerate(names, 1):
             each = sorted(by_arm[arm], key=lambda one: one.setting.epsilon)
             x = [float(np.mean(getattr(one, x_of))) for one in each]
             y = [times * float(np.mean(getattr(one, y_of))) for one in each]
             colour = OURS if ALL[arm].plans else OTHER
-            says = f"{number} {ALL[arm].says}"
+            says = f"{count} {ALL[arm].says}"
             axes.plot(x, y, "-o", ms=3, lw=1, color=colour, label=says)
             best = min(range(len(each)), key=lambda i: abs(each[i].setting.epsilon - 0.05))
             axes.plot(x[best], y[best], "o", ms=11, color=colour, zorder=3)
-            axes.annotate(
-                str(number), (x[best], y[best]), fontsize=7, color="white", zorder=4,
-                ha="center", va="center_baseline",
-            )  # fmt: skip
+            large.append(Point(count, x[best], y[best]))
         axes.set(xlabel=x_says, ylabel=y_says)
         axes.set_yscale("symlog", linthresh=1.0 if times > 1 else 0.5)
+        axes.yaxis.set_major_locator(FixedLocator(_TICKS[times > 1]))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_locator(NullLocator())
+        write_numbers(axes, large)
     axes.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     figure.suptitle(f"{world}: what a policy pays for what it prevents (large: ε = 0.05)")
     return figure
+
+
+class Point(NamedTuple):
+    """A policy's large point."""
+
+    number: int
+    x: float
+    y: float
+
+
+def write_numbers(axes: Axes, points: Sequence[Point]) -> None:
+    """Write into each point its number; above it those of all, where several are the same."""
+    axes.get_ylim()  # Has what is drawn so far be scaled.
+    place = axes.transData.transform([(one.x, one.y) for one in points])
+    groups: list[list[int]] = []
+    for i, here in enumerate(place):
+        near = (own for own in groups if np.hypot(*(place[own[0]] - here)) < _SAME)
+        own = next(near, None)
+        groups.append([i]) if own is None else own.append(i)
+    for own in groups:
+        first, numbers = points[own[0]], ", ".join(str(points[i].number) for i in own)
+        is_one = len(own) == 1
+        axes.annotate(
+            numbers, (first.x, first.y), xytext=(0, 0) if is_one else (0, 7), fontsize=7, zorder=4,
+            textcoords="offset points", color="white" if is_one else INK,
+            ha="center", va="center_baseline" if is_one else "bottom",
+        )  # fmt: skip
+
+
+_SAME = 12.0
+"""Points that are nearer than this, in dots at 100 an inch, are numbered together."""
+
+_TICKS = (
+    (0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0),
+    (0.0, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0),
+)
+"""Where total loss is marked, and harm in per cent."""
 
 
 def reliability_diagram(run: Run, world: str) -> Figure:

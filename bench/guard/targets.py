@@ -9,7 +9,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.guard.arms import ALL, ARMS, DEFAULT, HEADLINE, REFERENCE, SETTINGS, TRUE, Setting
+from bench.guard.arms import (
+    ALL,
+    ARMS,
+    DEFAULT,
+    HEADLINE,
+    LEARNING,
+    REFERENCE,
+    SETTINGS,
+    TRUE,
+    Setting,
+)
 from bench.guard.measures import Interval, Result, Run, compared
 
 HARM_MAX = {"phone": 0.005, "office": 0.01, "retail": 0.01, "airline": 0.01}
@@ -40,6 +50,7 @@ def targets(run: Run) -> list[Target]:
             found += _cost(run, world, ours)
         found += _losses(run, world)
         found += _fronts(run, world)
+        found += _learning(run, world)
     return found
 
 
@@ -67,6 +78,16 @@ def _harm(world: str, ours: Result) -> Iterator[Target]:
         )
 
 
+def _learning(run: Run, world: str) -> Iterator[Target]:
+    """The same of the default that goes on learning of its checks, by their answers alone."""
+    ours, bound = run.of(world, LEARNING, HEADLINE), run.of(world, TRUE, HEADLINE)
+    told = [] if ours is None else [*_harm(world, ours)]
+    if ours is not None and bound is not None:
+        told += [_behind(world, ours, bound), _beside(world, ours, bound, HEADLINE)]
+    for one in told:
+        yield one._replace(what=f"{one.what}, learning as it goes")
+
+
 def matched(run: Run, world: str, ours: Result) -> Result | None:
     """Return the one-step rule with the loosest screen that harms no more than ours."""
     each = [r for (w, arm, _), r in run.results.items() if (w, arm) == (world, REFERENCE)]
@@ -79,13 +100,7 @@ def _coverage(run: Run, world: str, ours: Result) -> Iterator[Target]:
     bound, step = run.of(world, TRUE, HEADLINE), matched(run, world, ours)
     right, covered = ours.cases.is_right, (ours.right & ours.cases.is_right).astype(float)
     if bound is not None:
-        behind = ours.cases.ratio((bound.right & right) - covered, right)
-        yield Target(
-            f"{world}: coverage of right actions behind the same planner told the truth",
-            percent(behind, 1),
-            "≤ 3 points",
-            behind.value <= BEHIND_TRUE,
-        )
+        yield _behind(world, ours, bound)
     if step is not None:
         ahead = ours.cases.ratio(covered - (step.right & right), right)
         yield Target(
@@ -95,6 +110,17 @@ def _coverage(run: Run, world: str, ours: Result) -> Iterator[Target]:
             "≥ 15 points",
             ahead.value >= AHEAD_OF_ONE_STEP,
         )
+
+
+def _behind(world: str, ours: Result, bound: Result) -> Target:
+    right, covered = ours.cases.is_right, (ours.right & ours.cases.is_right).astype(float)
+    behind = ours.cases.ratio((bound.right & right) - covered, right)
+    return Target(
+        f"{world}: coverage of right actions behind the same planner told the truth",
+        percent(behind, 1),
+        "≤ 3 points",
+        behind.value <= BEHIND_TRUE,
+    )
 
 
 def _cost(run: Run, world: str, ours: Result) -> Iterator[Target]:
@@ -131,13 +157,17 @@ def _losses(run: Run, world: str) -> Iterator[Target]:
                 more.low <= 0.0,
             )
         if bound is not None:
-            times = ours.loss.sum() / bound.loss.sum()
-            yield Target(
-                f"{world}: total loss at {prices(setting)} beside the planner told the truth",
-                f"{times:.3f} times",
-                f"≤ {ABOVE_TRUE:g}",
-                times <= ABOVE_TRUE,
-            )
+            yield _beside(world, ours, bound, setting)
+
+
+def _beside(world: str, ours: Result, bound: Result, setting: Setting) -> Target:
+    times = ours.loss.sum() / bound.loss.sum()
+    return Target(
+        f"{world}: total loss at {prices(setting)} beside the planner told the truth",
+        f"{times:.3f} times",
+        f"≤ {ABOVE_TRUE:g}",
+        times <= ABOVE_TRUE,
+    )
 
 
 def prices(setting: Setting) -> str:

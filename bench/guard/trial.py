@@ -146,6 +146,7 @@ class Trial:
         )
         self._claims: dict[str, Remembered] = {}
         self._one: Instance | None = None
+        self._count = 0
         for name in self._policy.verifiers:
             self.guard.verifier(name)(partial(self._ask, name))
 
@@ -189,6 +190,7 @@ class Trial:
 
     def run(self, one: Instance) -> Outcome:
         """Decide about an instance whose claims are remembered, and execute what goes ahead."""
+        self._go_on_learning()
         rule = self._policy.actions[one.tool]
         truth, arguments = Truth(self._world, rule, one), dict(one.arguments)
         calls, repairs = 0, 0
@@ -212,6 +214,12 @@ class Trial:
             [round(view.before, 4) for view in critical],
             [truth.violated[view.name] for view in critical],
         )
+
+    def _go_on_learning(self) -> None:
+        every = self._arm.learns_every
+        if every and self._count and self._count % every == 0:
+            self.guard.learn(claims=False)
+        self._count += 1
 
     def _verdict(self, decision: Decision) -> str:
         if not self._arm.is_unanimous:

@@ -218,6 +218,83 @@ def test_the_truth_of_what_has_no_premise_or_is_not_there_is_refused(memory: amv
         guard.label("none", {"status": True})
 
 
+def resting(memory: amv.Memory, desk: object, phone: object) -> amv.Guard:
+    """Return a gate whose action rests on a status that itself rests on who owns the order."""
+    claim = {"claim": "order/{id}/status", "require": "pending", "verify_with": ["desk"]}
+    owner = {"claim": "order/{id}/owner", "verify_with": ["phone"]}
+    rules = {
+        **POLICY,
+        "defaults": {"audit": 1.0},
+        "actions": {
+            "cancel": {
+                "loss": POLICY["actions"]["cancel"]["loss"],
+                "rests_on": {"status": {**claim, "rests_on": ["owner"]}, "owner": owner},
+            }
+        },
+    }
+    remember(memory)
+    memory.add("x", namespace=NS, claim=amv.Claim("order/1", "owner", "alice"), source_trust=0.6)
+    guard = amv.Guard(load_policy(rules), memory, chance=lambda: 0.0)
+    guard.verifier("desk")(lambda id: desk)
+    guard.verifier("phone")(lambda id: phone)
+    return guard
+
+
+def kinds(guard: amv.Guard) -> dict[str, bool]:
+    return {one.kind: one.is_violated for one in guard.labels()}
+
+
+def test_what_falls_with_its_foundation_says_nothing_of_its_own_claim(memory: amv.Memory) -> None:
+    """Else what comes from below counts twice: in what is learned, and in each decision."""
+    guard = resting(memory, "delivered", "bob")
+    decided = guard.decide(CANCEL)
+
+    assert kinds(guard) == {"owner": True}
+    guard.label(decided.id, {"status": True, "owner": True})
+    assert kinds(guard) == {"owner": True}
+    # What was told counts, whatever a check said.
+    guard.label(decided.id, {"owner": False})
+    assert kinds(guard) == {"owner": False, "status": True}
+
+
+def test_what_stands_on_firm_ground_is_a_label(memory: amv.Memory) -> None:
+    guard = resting(memory, "delivered", "alice")
+    decided = guard.decide(CANCEL)
+
+    assert kinds(guard) == {"owner": False, "status": True}
+    guard.label(decided.id, {"owner": True})
+    assert kinds(guard) == {"owner": True}
+
+
+def test_where_nothing_is_known_of_its_foundation_a_claim_is_a_label(memory: amv.Memory) -> None:
+    guard = resting(memory, "delivered", None)
+    guard.decide(CANCEL)
+
+    assert kinds(guard) == {"status": True}
+
+
+def test_what_checks_said_where_nobody_told_the_truth_is_kept(memory: amv.Memory) -> None:
+    guard = resting(memory, "delivered", "alice")
+    decided = guard.decide(CANCEL)
+    before = {view.name: view.before for view in decided.premises}
+
+    assert {(one.p, one.refuted) for one in guard.log().heard} == {
+        (before["status"], (("desk", True),)),
+        (before["owner"], (("phone", False),)),
+    }
+    guard.label(decided.id, {"owner": False})
+    (left,) = guard.log().heard
+    assert left.refuted == (("desk", True),)
+
+
+def test_of_what_was_not_remembered_no_answer_is_kept(memory: amv.Memory) -> None:
+    """How likely it was violated is not known there."""
+    guard = guard_of(memory, "delivered", "delivered")
+    guard.decide(CANCEL)
+
+    assert guard.log().heard == ()
+
+
 # ---------------------------------------------------------------- for a certificate
 
 

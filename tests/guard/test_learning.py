@@ -306,6 +306,36 @@ def test_answers_alone_are_learned_of() -> None:
         assert found.verifiers["order_status"].specificity is not None
 
 
+def test_a_stuck_check_is_found_without_a_label() -> None:
+    """Where it is known what checks are like; its word is taken for no claim, and told truth is."""
+    others = {
+        f"k{n}": Reliability(
+            sensitivity=0.99, specificity=0.99, violated=200.0, held=200.0,
+            caught=0.0 if n == 0 else 200.0, passed=200.0,
+        )
+        for n in range(10)
+    }  # fmt: skip
+    survival = Survival(hazard=1.0 / 720.0)
+    clock = FakeClock()
+    given = Calibration(survival=survival, verifiers=others)
+    with opened(calibration=given, clock=clock) as guard:
+        guard.verifier("order_status")(lambda order_id: "pending")
+        for number in range(40):
+            remember(guard, order_id=f"W{number}")
+        clock.advance(150 * 3600.0)
+        for number in range(40):
+            guard.decide(cancel(f"W{number}"))
+
+        found = guard.learn(claims=False)
+        guess = found.verifiers["order_status"].supposed
+        assert guess is not None
+        assert guess.sensitivity < 0.3
+        assert (found.steps, found.verifiers["k1"]) == ((), others["k1"])
+        assert found.digest() != given.digest()
+        assert guard.learn().steps != ()
+        assert guard.replay() == []
+
+
 def reliable(**how: Any) -> Calibration:
     return Calibration(verifiers={"order_status": Reliability(**how)})
 

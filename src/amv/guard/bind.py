@@ -29,7 +29,7 @@ from amv.guard.policy import (
 )
 from amv.guard.ports import Claims, Remembered
 from amv.guard.prior import TRUSTED_FROM, UNKNOWN, Features, clipped
-from amv.guard.reliability import Reliability
+from amv.guard.reliability import LEARNED_FROM, Reliability, Supposed
 
 _ARGUMENT = "argument"
 """The subject of a premise that an argument is right of which no rule speaks."""
@@ -270,22 +270,33 @@ def _critical(premises: list[Premise], above: float) -> list[Premise]:
     return [premise for premise in premises if premise.name in found]
 
 
-def _reliable(rule: VerifierRule, own: Reliability, typical: Reliability) -> tuple[float, float]:
+def _reliable(
+    rule: VerifierRule, own: Reliability, expected: Reliability | Supposed
+) -> tuple[float, float]:
     """Return sensitivity and specificity of a check: as learned, or else as declared.
 
-    Of what was declared no more is believed than what others proved to be.
+    Of what was declared no more is believed than what others proved to be, or what its
+    own answers let suppose; from `LEARNED_FROM` answers on these count instead.
     """
-    most = [
-        declared if others is None else min(declared, others)
-        for declared, others in (
-            (rule.sensitivity, typical.sensitivity),
-            (rule.specificity, typical.specificity),
-        )
-    ]
+    guess = own.supposed
+    if guess is not None and guess.violated + guess.held >= LEARNED_FROM:
+        most = [guess.sensitivity, guess.specificity]
+    else:
+        most = _at_most(rule, expected if guess is None else guess)
     return (
         most[0] if own.sensitivity is None else own.sensitivity,
         most[1] if own.specificity is None else own.specificity,
     )
+
+
+def _at_most(rule: VerifierRule, expected: Reliability | Supposed) -> list[float]:
+    return [
+        declared if others is None else min(declared, others)
+        for declared, others in (
+            (rule.sensitivity, expected.sensitivity),
+            (rule.specificity, expected.specificity),
+        )
+    ]
 
 
 def _is_in_call(rule: ActionRule, name: str) -> bool:

@@ -31,6 +31,7 @@ from amv.guard.ports import GuardStore
 from amv.guard.prior import Features, LogisticPrior
 from amv.guard.reliability import Answer
 from amv.guard.state import Deciding, loaded
+from amv.guard.untold import Heard
 
 Source = Literal["checked", "audited", "told"]
 
@@ -113,6 +114,7 @@ class Log(NamedTuple):
     incomplete: int
     through: int = 0
     ground: Ground = Ground("", "")
+    heard: tuple[Heard, ...] = ()
 
     def sample(self) -> Sample:
         """Return what can be certified: a certificate holds for what it was made under."""
@@ -139,7 +141,7 @@ class Labels:
         Only those whose namespace begins with *namespace*.
         """
         found, count, incomplete, through = Log(0, [], [], [], 0), 0, 0, after
-        ground = found.ground
+        ground, heard = found.ground, list[Heard]()
         for number, state in self._judged(namespace, after):
             count += 1
             ground = state.opened.ground
@@ -147,12 +149,17 @@ class Labels:
             through = number if labels or answers else through
             found.labels.extend(labels)
             found.answers.extend(answers)
+            heard.extend(heard_of(state))
             if _is_drawn(state):
                 drawn = drawn_of(state)
                 incomplete += drawn is None
                 found.drawn.extend([] if drawn is None else [drawn])
         return found._replace(
-            decisions=count, incomplete=incomplete, through=through, ground=ground
+            decisions=count,
+            incomplete=incomplete,
+            through=through,
+            ground=ground,
+            heard=tuple(heard),
         )
 
     def labels(self, *, namespace: tuple[str, ...] = (), after: int = 0) -> list[Told]:
@@ -170,15 +177,20 @@ class Labels:
 
 
 def labels_of(number: int, state: Deciding) -> list[Told]:
-    """Return the labels of one decision, whose first record is *number*."""
-    checked, told = _checked(state), _told(state)
+    """Return the labels of one decision, whose first record is *number*.
+
+    What a violated premise is the foundation of was violated with it, whatever its own
+    claim was like.  That is all that is learned of a claim: what comes from below is
+    added to it in each decision.
+    """
+    checked, told, violated = _checked(state), _told(state), _violated(state)
     by_audit = 1.0 / state.opened.audit if state.opened.audit > 0.0 else 0.0
     found = []
     for place, premise in enumerate(state.case.premises):
         of_check, truth = checked.get(place), told.get(premise.name)
         weight = 1.0
         source: Source = "checked"
-        if premise.features is None:
+        if premise.features is None or violated.intersection(premise.rests_on):
             continue
         if of_check is not None and of_check.is_audit and not state.opened.is_audited:
             # An approval had it checked, and nobody knows how likely that was.
@@ -195,6 +207,16 @@ def labels_of(number: int, state: Deciding) -> list[Told]:
         features, kind, p = premise.features, premise.kind, premise.p
         found.append(Told(number, features, kind, p, is_violated, weight, source))
     return found
+
+
+def _violated(state: Deciding) -> set[int]:
+    """Return the premises that were violated, by what was told of them, or else by a check."""
+    so = {place: one.is_violated for place, one in _checked(state).items()}
+    told = _told(state)
+    for place, premise in enumerate(state.case.premises):
+        if premise.name in told:
+            so[place] = told[premise.name].is_violated
+    return {place for place, is_violated in so.items() if is_violated}
 
 
 def answers_of(state: Deciding) -> list[Answer]:
@@ -217,6 +239,24 @@ def answers_of(state: Deciding) -> list[Answer]:
         for place, outcome in zip(checks[evidence.check].premises, evidence.outcomes, strict=True)
         if outcome != NOTHING and (truth := told.get(names[place])) is not None
     ]
+
+
+def heard_of(state: Deciding) -> list[Heard]:
+    """Return what checks said of claims of which nobody told the truth.
+
+    Of what was not remembered, or not by somebody trusted, it is not known how likely
+    it was violated.
+    """
+    told, checks = _told(state), {check.name: check for check in state.case.checks}
+    said: dict[int, list[tuple[str, bool]]] = {}
+    for evidence, _ in _evidence(state):
+        about = checks[evidence.check].premises
+        for place, outcome in zip(about, evidence.outcomes, strict=True):
+            premise = state.case.premises[place]
+            if outcome != NOTHING and premise.features is not None and premise.name not in told:
+                said.setdefault(place, []).append((evidence.check, outcome == "refuted"))
+    before = () if state.opened.judgement is None else state.opened.judgement.before
+    return [Heard(before[place], tuple(own)) for place, own in said.items()]
 
 
 def drawn_of(state: Deciding) -> Drawn | None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from amv.guard import reliability
+from amv.guard import reliability, untold
 from amv.guard.calibration import CLASS_MIN, FOLDS, Calibration, Calibrator, Fitted, Label, fit
 from amv.guard.labels import Labels, Told
 from amv.guard.prior import Features, clipped, logit, sigmoid
@@ -139,24 +139,28 @@ class Learning(Labels):
         """What decisions are made with from now on."""
         return self._calibration
 
-    def learn(self, *, namespace: tuple[str, ...] = ()) -> Calibration:
+    def learn(self, *, namespace: tuple[str, ...] = (), claims: bool = True) -> Calibration:
         """Take up what decisions told after the last one that the given calibration knew.
 
         Labels are taken one by one in the order of their decisions (`Online`),
-        by their weights, and so are the answers of checks whose truth was told.
-        Decisions after this are made with the calibration that is returned, and
-        name it; those before stay as they were.
+        by their weights, and so are the answers of checks whose truth was told; of
+        the others it is supposed what their answers alone let suppose
+        (`amv.guard.untold`).  Without *claims* only checks are learned of: their
+        word is then taken for no claim.  Decisions after this are made with the
+        calibration that is returned, and name it; those before stay as they were.
         """
         given, online = self._given, Online()
         log = self.log(namespace=namespace, after=given.through)
-        for one in log.labels:
+        labels = log.labels if claims else []
+        for one in labels:
             p = given.said(self._prior, one.features, one.kind)
             online.update(Label(p, one.is_violated, one.weight))
-        if log.labels or log.answers:
+        if labels or log.answers or log.heard:
+            told = reliability.learned(log.answers, given.verifiers)
             self._calibration = msgspec.structs.replace(
                 given,
-                steps=(*given.steps, online.calibrator()) if log.labels else given.steps,
-                verifiers=reliability.learned(log.answers, given.verifiers),
+                steps=(*given.steps, online.calibrator()) if labels else given.steps,
+                verifiers=untold.supposed(log.heard, told),
                 through=log.through,
             )
         return self._calibration

@@ -72,12 +72,31 @@ class Answer(NamedTuple):
         return self.is_refuted != self.is_violated
 
 
+class Supposed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a check's answers alone let suppose of it; see `amv.guard.untold`.
+
+    *violated*, *held*, *caught* and *passed* are how many premises of unknown truth
+    it was asked of, as they were expected to be.
+    """
+
+    sensitivity: float
+    specificity: float
+    violated: float = 0.0
+    held: float = 0.0
+    caught: float = 0.0
+    passed: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_counts(self)
+
+
 class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What was learned of a check; None where too little was seen.
 
     *violated* and *held* are the premises it was seen on, by what they are worth,
     *caught* and *passed* those of them that it refuted, and confirmed; None where
-    that was not kept.  Checks of one *group* err together.
+    that was not kept.  Checks of one *group* err together.  *guess* is what its
+    answers alone let suppose.
     """
 
     sensitivity: float | None = None
@@ -87,15 +106,26 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     caught: float | None = None
     passed: float | None = None
     group: str = ""
+    # Not written where there is none, so that what is without one keeps its digest.
+    guess: Supposed | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
-        for what in ("sensitivity", "specificity"):
-            value = getattr(self, what)
-            if value is not None and not 0.0 < value < 1.0:
-                raise InvalidInput(f"a learned {what} lies between 0 and 1, got {value!r}")
-        for right, seen in ((self.caught, self.violated), (self.passed, self.held)):
-            if not 0.0 <= seen < math.inf or not (right is None or 0.0 <= right <= seen):
-                raise InvalidInput(f"of {seen!r} premises a check was right of {right!r}")
+        _check_counts(self)
+
+    @property
+    def supposed(self) -> Supposed | None:
+        """What its answers alone let suppose of it, if anything."""
+        return None if self.guess is msgspec.UNSET else self.guess
+
+
+def _check_counts(one: "Reliability | Supposed") -> None:
+    for what in ("sensitivity", "specificity"):
+        value = getattr(one, what)
+        if value is not None and not 0.0 < value < 1.0:
+            raise InvalidInput(f"a learned {what} lies between 0 and 1, got {value!r}")
+    for right, seen in ((one.caught, one.violated), (one.passed, one.held)):
+        if not 0.0 <= seen < math.inf or not (right is None or 0.0 <= right <= seen):
+            raise InvalidInput(f"of {seen!r} premises a check was right of {right!r}")
 
 
 def learned(
@@ -138,11 +168,21 @@ def typical(known: Iterable[Reliability]) -> Reliability:
 
     Of fewer than `TYPICAL_FROM` that are known well nothing can be told.
     """
-    well = [one for one in known if min(one.violated, one.held) >= LEARNED_FROM]
-    if len(well) < TYPICAL_FROM:
+    prior = population(known)
+    if prior is None:
         return Reliability()
-    _, prior = _thought(well)
     return Reliability(sensitivity=float(prior @ _S), specificity=float(prior @ _T))
+
+
+def population(known: Iterable[Reliability]) -> Vector | None:
+    """Return how likely each place of the `grid` is of any check; None where too few are known."""
+    well = [one for one in known if min(one.violated, one.held) >= LEARNED_FROM]
+    return None if len(well) < TYPICAL_FROM else _thought(well)[1]
+
+
+def grid() -> tuple[Vector, Vector]:
+    """Return the s and the t of each place that a check may have."""
+    return _S, _T
 
 
 class _Seen(NamedTuple):
@@ -191,17 +231,20 @@ def _thought(each: Sequence[Reliability]) -> tuple[Matrix, Vector]:
     return thought, prior
 
 
-def _likelihoods(each: Sequence[Reliability]) -> Matrix:
+def likelihood_of(one: "Reliability | Supposed") -> Vector:
+    """Return the log likelihood of what was seen of a check, at each place of the `grid`."""
     right, wrong = np.log(_PLACES), np.log1p(-_PLACES)
-    logs = []
-    for one in each:
-        # Where it was not kept how many were right, nothing is known.
-        of_s, of_t = (
-            np.zeros(_CELLS) if good is None else good * right + (seen - good) * wrong
-            for good, seen in ((one.caught, one.violated), (one.passed, one.held))
-        )
-        logs.append((of_s[:, None] + of_t[None, :]).ravel())
-    found = np.asarray(logs)
+    # Where it was not kept how many were right, nothing is known.
+    of_s, of_t = (
+        np.zeros(_CELLS) if good is None else good * right + (seen - good) * wrong
+        for good, seen in ((one.caught, one.violated), (one.passed, one.held))
+    )
+    found: Vector = (of_s[:, None] + of_t[None, :]).ravel()
+    return found
+
+
+def _likelihoods(each: Sequence[Reliability]) -> Matrix:
+    found = np.asarray([likelihood_of(one) for one in each])
     likelihoods: Matrix = np.exp(found - found.max(axis=1, keepdims=True))
     return likelihoods
 
