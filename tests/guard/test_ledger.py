@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given, settings
@@ -609,6 +610,23 @@ def test_what_is_one_action_has_one_key(number: float, place: str) -> None:
         (found,) = keys(number)
         (text,) = keys(str(number))
         assert found[1] == text[1]
+
+
+@pytest.mark.parametrize("text", ["caf\u00e9", "\u1e9b\u0323", "\uac00", "\u212b"])
+def test_a_text_in_another_normal_form_is_not_granted_again(text: str) -> None:
+    """They look the same, and a check that takes them for the same confirms each."""
+    forms = {normalize(form, text) for form in ("NFC", "NFD")} | {text}
+    with opened() as guard:
+        guard.verifier("order_status")(lambda order_id: "pending")
+        found = []
+        for form in forms:
+            remember(guard, order_id=form)
+            decision = guard.decide(cancel(form))
+            found.append(decision.code)
+            if decision.permit is not None:
+                guard.redeem(decision.permit.token, cancel(form))
+    assert found == ["judged"] + ["granted_before"] * (len(forms) - 1)
+    assert len(forms) > 1
 
 
 def test_without_a_key_each_action_is_its_own() -> None:

@@ -13,6 +13,7 @@ and an old call can't settle a later one of the same key.
 """
 
 from hashlib import sha256
+from unicodedata import normalize
 
 from amv.checks import shown
 from amv.errors import Conflict, InvalidInput, ItemNotFound, PermitRefused
@@ -50,7 +51,8 @@ def key_of(tool: str, digest: str, words: Words, rule: ActionRule) -> str:
     """Return the idempotency key of an action: its digest, unless the rule names arguments.
 
     There 5, 5.0 and "5" are one key: the first two are one action, and the last
-    fills a claim's template as the first does.
+    fills a claim's template as the first does.  So is a text in each of its normal
+    forms, which look the same and may be the same to whoever carries it out.
     """
     if rule.idempotency is None:
         return digest
@@ -60,6 +62,8 @@ def key_of(tool: str, digest: str, words: Words, rule: ActionRule) -> str:
 
 
 def _as_filled(value: object) -> object:
+    if isinstance(value, str):
+        return normalize("NFC", value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     return canonical(value, "an argument").decode()

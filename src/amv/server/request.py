@@ -177,7 +177,7 @@ def decoded(body: bytes, kind: Any) -> Any:
             return [msgspec.json.decode(piece, type=wire.ItemIn) for piece in pieces]
         found = msgspec.json.decode(body, type=kind)
         if isinstance(found, wire.OnceBody):
-            json.loads(body, object_pairs_hook=_check_once, parse_int=str, parse_float=str)
+            _ONCE.decode(body.decode())
         return found
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         what = str(error)
@@ -189,9 +189,13 @@ def decoded(body: bytes, kind: Any) -> Any:
 
 def _check_once(pairs: list[tuple[str, object]]) -> None:
     """Raise InvalidInput if an object names something twice."""
-    [(name, times)] = Counter(name for name, _ in pairs).most_common(1) or [("", 0)]
-    if times > 1:
+    if len(dict(pairs)) < len(pairs):
+        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
         raise InvalidInput(f"the body names {shown(name)} twice, and either might be meant")
+
+
+_ONCE = json.JSONDecoder(object_pairs_hook=_check_once, parse_int=str, parse_float=str)
+"""Made once, as making it takes longer than reading a body."""
 
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
