@@ -92,6 +92,25 @@ def test_doctor_finds_nothing_wrong_with_a_sound_file(amv: Cli) -> None:
     assert amv("--embedder", "minilm", "doctor", "--json").json == empty
 
 
+def test_a_file_of_the_static_embedder_is_made_and_looked_after(
+    amv: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMV_EMBEDDER", "static")
+    assert amv("add", "-n", "a", "The cellar keys are in the blue drawer").code == 0
+    monkeypatch.delenv("AMV_EMBEDDER")
+
+    found = amv("search", "-n", "a", "basement", "--json").json
+
+    assert found["hits"][0]["similarity"] > 0.1
+    stats = amv("stats", "--json").json
+    assert (stats["embedder"], stats["dimension"]) == ("minilm-l6-v2-static-256-1", 256)
+    assert amv("doctor", "--json").json["unchecked"] == []
+    assert amv("--embedder", "minilm", "search", "-n", "a", "x", "--json").code == 1
+    assert amv("reembed", "hashing").code == 0
+    assert amv("reembed", "static").code == 0
+    assert amv("stats", "--json").json["dimension"] == 256
+
+
 class OneOfTheirs(Hashing):
     """An embedder that AMV has not."""
 
