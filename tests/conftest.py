@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import signal
 from collections import Counter
 from typing import Any
 
@@ -8,6 +9,11 @@ from hypothesis import settings
 # A slow machine is no error: no test is timed.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in the background of a shell script; then what tests start would ignore it, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: Any) -> None:
