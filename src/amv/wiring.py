@@ -318,7 +318,11 @@ def _tell_dimension(store: Store, embedder: Embedder) -> None:
         embedder.expect(known[1])
 
 
+_PAIRS = [first + second for first in ID_ALPHABET for second in ID_ALPHABET]
+"""What ten bits of an id are written as."""
+
+
 def new_id() -> str:
     """Return a fresh item id of 20 characters; ids sort by the millisecond they were made in."""
     number = (time.time_ns() // 1_000_000 << 55) | secrets.randbits(55)
-    return "".join(ID_ALPHABET[number >> shift & 31] for shift in range(95, -1, -5))
+    return "".join([_PAIRS[number >> shift & 1023] for shift in range(90, -1, -10)])

@@ -133,6 +133,8 @@ def check_metadata(metadata: Mapping[str, object]) -> dict[str, object]:
     """
     if not isinstance(metadata, Mapping):
         raise InvalidInput(f"need metadata as a mapping, got {shown(metadata)}")
+    if not metadata:
+        return {}
     copy = _Copier().mapping(metadata, depth=1)
     size = len(json.dumps(copy, ensure_ascii=False, separators=(",", ":")).encode())
     if size > MAX_METADATA_BYTES:
