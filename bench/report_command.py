@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from bench.store_rows import Row, read
 
@@ -40,6 +41,21 @@ def report_command(
             show(rows, Console(width=None if sys.stdout.isatty() else width))
 
     return main
+
+
+def as_markdown(table: Sequence[Sequence[str]]) -> str:
+    """Return a table, its headings first, as Markdown."""
+    heading, *body = table
+    return "\n".join(map(pipes, [heading, ["---"] * len(heading), *body]))
+
+
+def as_printed(table: Sequence[Sequence[str]]) -> Table:
+    """Return a table, its headings first, as a console prints it."""
+    heading, *body = table
+    printed = Table(*heading)
+    for cells in body:
+        printed.add_row(*cells)
+    return printed
 
 
 def pipes(cells: Iterable[str]) -> str:

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from bench.report_command import pipes, report_command
+from bench.report_command import as_markdown, as_printed, report_command
 from bench.store_rows import Row
 
 BASE = "packaged graph, as many threads"
@@ -51,17 +50,12 @@ def _median_ms(rows: Sequence[Row], name: str) -> float:
 
 def markdown(rows: Sequence[Row]) -> str:
     """Return the table as Markdown."""
-    heading, *body = table(rows)
-    return "\n".join(map(pipes, [heading, ["---"] * len(heading), *body]))
+    return as_markdown(table(rows))
 
 
 def show(rows: Sequence[Row], console: Console) -> None:
     """Print the table."""
-    heading, *body = table(rows)
-    printed = Table(*heading)
-    for cells in body:
-        printed.add_row(*cells)
-    console.print(printed)
+    console.print(as_printed(table(rows)))
 
 
 main = report_command(markdown, show, 120)

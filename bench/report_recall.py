@@ -10,10 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from bench.conversations import CATEGORIES
-from bench.report_command import pipes, report_command
+from bench.report_command import as_markdown, as_printed, report_command
 from bench.store_rows import Row
 
 KS = (5, 10, 20)
@@ -225,26 +224,20 @@ def lines_table(rows: Sequence[Row]) -> list[list[str]]:
 TABLES = (lines_table, recall_table, category_table, fusion_table, distilled_table)
 
 
+def _filled(rows: Sequence[Row]) -> list[list[list[str]]]:
+    """Return the tables that have more than their headings."""
+    return [table for make in TABLES if len(table := make(rows)) > 1]
+
+
 def markdown(rows: Sequence[Row]) -> str:
     """Return all tables as Markdown."""
-    texts = []
-    for make in TABLES:
-        heading, *body = make(rows)
-        if body:
-            cells = [heading, ["---"] * len(heading), *body]
-            texts.append("\n".join(map(pipes, cells)))
-    return "\n\n".join(texts)
+    return "\n\n".join(map(as_markdown, _filled(rows)))
 
 
 def show(rows: Sequence[Row], console: Console) -> None:
     """Print all tables."""
-    for make in TABLES:
-        heading, *body = make(rows)
-        if body:
-            table = Table(*heading)
-            for cells in body:
-                table.add_row(*cells)
-            console.print(table)
+    for table in _filled(rows):
+        console.print(as_printed(table))
 
 
 main = report_command(markdown, show, 120)

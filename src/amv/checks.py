@@ -7,7 +7,8 @@ be of its kind.  A range is the business of the object itself.
 
 import reprlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import fields
 from types import NoneType, UnionType
@@ -130,6 +131,14 @@ def check_flag(flag: object, what: str) -> bool:
     if isinstance(flag, bool):
         return flag
     raise InvalidInput(f"{what} must be True or False, got {shown(flag)}")
+
+
+def twice(pairs: Sequence[tuple[str, object]]) -> str | None:
+    """Return a name that stands twice in a JSON object, None if each stands once."""
+    if len(dict(pairs)) == len(pairs):
+        return None
+    [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+    return name
 
 
 def several(values: Iterable[T], what: str) -> Iterator[T]:

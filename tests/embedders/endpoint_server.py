@@ -86,30 +86,28 @@ def hanging(request: Handler, texts: list[str]) -> None:
     request.close_connection = True
 
 
+def _drip(request: Handler, piece: bytes) -> None:
+    try:
+        while not request.server.closing.wait(0.01):
+            request.wfile.write(piece)
+            request.wfile.flush()
+    except OSError:
+        pass  # the client went away, as it should
+    request.close_connection = True
+
+
 def dripping(request: Handler, texts: list[str]) -> None:
     """Give a byte now and then, and never come to an end."""
     request.send_response(200)
     request.send_header("content-length", "1000000")
     request.end_headers()
-    try:
-        while not request.server.closing.wait(0.01):
-            request.wfile.write(b" ")
-            request.wfile.flush()
-    except OSError:
-        pass  # the client went away, as it should
-    request.close_connection = True
+    _drip(request, b" ")
 
 
 def dripping_headers(request: Handler, texts: list[str]) -> None:
     """Give a header line now and then, and never come to the last."""
-    try:
-        request.wfile.write(b"HTTP/1.1 200 OK\r\n")
-        while not request.server.closing.wait(0.01):
-            request.wfile.write(b"x: y\r\n")
-            request.wfile.flush()
-    except OSError:
-        pass  # the client went away, as it should
-    request.close_connection = True
+    request.wfile.write(b"HTTP/1.1 200 OK\r\n")
+    _drip(request, b"x: y\r\n")
 
 
 def cut(request: Handler, texts: list[str]) -> None:

@@ -13,7 +13,6 @@ numbers below 2^53, which float64 adds without rounding, in any order.  So a tex
 vector alone and among others and on every machine, to the last bit.
 """
 
-import hashlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from amv.embedders import STATIC_ID, wordpiece
+from amv.embedders.packaged import verified
 from amv.embedders.passages import split
-from amv.errors import EmbedderError
 
 TABLE = Path(__file__).with_name("static_table.bin")
 TABLE_SHA256 = "fac6164d048769629e6a99ed2f5e0b44db9b10a5021f263c23db9ce0eb952bdc"
@@ -105,15 +104,7 @@ class Static:
 
 def _read(path: Path) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float64]]:
     """Verify the file and read it."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise EmbedderError(f"cannot read {path}; install amv again") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != TABLE_SHA256:
-        raise EmbedderError(
-            f"need {path} with sha256 {TABLE_SHA256}, got {found}; install amv again"
-        )
+    content = verified(path, TABLE_SHA256)
     rows = np.frombuffer(content, np.int8, _ROWS * DIMENSION).reshape(_ROWS, DIMENSION)
     scales = np.frombuffer(content, "<u2", offset=_ROWS * DIMENSION)
     return rows, scales.astype(np.float64)

@@ -16,14 +16,13 @@ Unicode data, where `tokenizers` has tables of 2015, so that marks added to
 Unicode since are folded too.
 """
 
-import hashlib
 import unicodedata
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
+from amv.embedders.packaged import verified
 from amv.embedders.passages import WORD
-from amv.errors import EmbedderError
 
 VOCABULARY_SHA256 = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
 VOCABULARY = Path(__file__).with_name("bert_vocab.txt")
@@ -165,13 +164,5 @@ def bert() -> WordPiece:
 
     Raises EmbedderError when the file is missing or is not that vocabulary.
     """
-    try:
-        content = VOCABULARY.read_bytes()
-    except OSError as error:
-        raise EmbedderError(f"cannot read {VOCABULARY}; install amv again") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != VOCABULARY_SHA256:
-        raise EmbedderError(
-            f"need {VOCABULARY} with sha256 {VOCABULARY_SHA256}, got {found}; install amv again"
-        )
+    content = verified(VOCABULARY, VOCABULARY_SHA256)
     return WordPiece(content.decode("utf-8").removesuffix("\n").split("\n"))

@@ -54,8 +54,8 @@ class Approvals:
         """Return the approval that lets an action go ahead, if a person has given one: the last."""
         with self._store.read() as reader:
             rows = reader.approvals_of(digest, APPROVED)
-        newest = sorted(rows, key=lambda row: (row.created_s, row.approval_id), reverse=True)
-        return next((row.approval_id for row in newest if not refusal(row, digest, now_s)), None)
+        standing = (row.approval_id for row in reversed(rows) if not refusal(row, digest, now_s))
+        return next(standing, None)
 
     def decide(
         self, approval_id: str, *, approve: bool, by: str, key_id: str = "", now_s: float

@@ -15,7 +15,7 @@ count once, whether it was doubtful or not.  Without an audit there is nothing
 to weigh with, and what is learned holds for claims that are checked.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -183,7 +183,8 @@ def labels_of(number: int, state: Deciding) -> list[Told]:
     claim was like.  That is all that is learned of a claim: what comes from below is
     added to it in each decision.
     """
-    checked, told, violated = _checked(state), _told(state), _violated(state)
+    checked, told = _checked(state), _told(state)
+    violated = {place for place, so in _known(state, checked, told).items() if so}
     by_audit = 1.0 / state.opened.audit if state.opened.audit > 0.0 else 0.0
     found = []
     for place, premise in enumerate(state.case.premises):
@@ -209,14 +210,14 @@ def labels_of(number: int, state: Deciding) -> list[Told]:
     return found
 
 
-def _violated(state: Deciding) -> set[int]:
-    """Return the premises that were violated, by what was told of them, or else by a check."""
-    so = {place: one.is_violated for place, one in _checked(state).items()}
-    told = _told(state)
-    for place, premise in enumerate(state.case.premises):
-        if premise.name in told:
-            so[place] = told[premise.name].is_violated
-    return {place for place, is_violated in so.items() if is_violated}
+def _known(
+    state: Deciding, checked: Mapping[int, "_Shown"], told: Mapping[str, "_Truth"]
+) -> dict[int, bool]:
+    """Return, by premise, whether it was violated: as was told, or else as a check found."""
+    names = [premise.name for premise in state.case.premises]
+    return {place: one.is_violated for place, one in checked.items()} | {
+        place: told[name].is_violated for place, name in enumerate(names) if name in told
+    }
 
 
 def answers_of(state: Deciding) -> list[Answer]:
@@ -224,20 +225,18 @@ def answers_of(state: Deciding) -> list[Answer]:
 
     An answer that is there only because of an audit stands for as many as a label is.
     """
-    told, checks = _told(state), {check.name: check for check in state.case.checks}
-    names = [premise.name for premise in state.case.premises]
+    told, names = _told(state), [premise.name for premise in state.case.premises]
     drawn = 1.0 / state.opened.audit if state.opened.is_audited else 1.0
     return [
         Answer(
-            evidence.check,
-            outcome == "refuted",
+            name,
+            is_refuted,
             truth.is_violated,
             truth.weight * (drawn if is_audit else 1.0),
             f"{state.id}/{names[place]}",
         )
-        for evidence, is_audit in _evidence(state)
-        for place, outcome in zip(checks[evidence.check].premises, evidence.outcomes, strict=True)
-        if outcome != NOTHING and (truth := told.get(names[place])) is not None
+        for name, place, is_refuted, is_audit in _answered(state)
+        if (truth := told.get(names[place])) is not None
     ]
 
 
@@ -247,14 +246,11 @@ def heard_of(state: Deciding) -> list[Heard]:
     Of what was not remembered, or not by somebody trusted, it is not known how likely
     it was violated.
     """
-    told, checks = _told(state), {check.name: check for check in state.case.checks}
-    said: dict[int, list[tuple[str, bool]]] = {}
-    for evidence, _ in _evidence(state):
-        about = checks[evidence.check].premises
-        for place, outcome in zip(about, evidence.outcomes, strict=True):
-            premise = state.case.premises[place]
-            if outcome != NOTHING and premise.features is not None and premise.name not in told:
-                said.setdefault(place, []).append((evidence.check, outcome == "refuted"))
+    told, said = _told(state), dict[int, list[tuple[str, bool]]]()
+    for name, place, is_refuted, _ in _answered(state):
+        premise = state.case.premises[place]
+        if premise.features is not None and premise.name not in told:
+            said.setdefault(place, []).append((name, is_refuted))
     before = () if state.opened.judgement is None else state.opened.judgement.before
     return [Heard(before[place], tuple(own)) for place, own in said.items()]
 
@@ -277,9 +273,7 @@ def drawn_of(state: Deciding) -> Drawn | None:
             return None
         answers.setdefault(check.name, Evidence(check=check.name, outcomes=same[0].outcomes))
     checked, told = _checked(state), _told(state)
-    so = {place: one.is_violated for place, one in checked.items()}
-    names = [premise.name for premise in state.case.premises]
-    so |= {place: told[name].is_violated for place, name in enumerate(names) if name in told}
+    so, names = _known(state, checked, told), [premise.name for premise in state.case.premises]
     if names and not so:
         return None
     # Without a check there was nothing to draw: whoever told the truth did.
@@ -346,23 +340,32 @@ def _went_ahead(state: Deciding) -> bool:
 
 def _checked(state: Deciding) -> dict[int, _Shown]:
     """Return, by premise, what the first check that told anything found."""
-    checks = {check.name: check for check in state.case.checks}
     found: dict[int, _Shown] = {}
-    for evidence, is_audit in _evidence(state):
-        about = checks[evidence.check].premises
-        for place, outcome in zip(about, evidence.outcomes, strict=True):
-            if outcome != NOTHING:
-                found.setdefault(place, _Shown(outcome == "refuted", is_audit))
+    for _, place, is_refuted, is_audit in _answered(state):
+        found.setdefault(place, _Shown(is_refuted, is_audit))
     return found
 
 
-def _evidence(state: Deciding) -> Iterator[tuple[Evidence, bool]]:
-    """Return what checks found, each with whether the plan by itself would not have asked."""
+class _Answered(NamedTuple):
+    """What a check told of one premise; *is_audit*: the plan by itself would not have asked."""
+
+    check: str
+    place: int
+    is_refuted: bool
+    is_audit: bool
+
+
+def _answered(state: Deciding) -> Iterator[_Answered]:
+    """Yield all that checks told, in order."""
+    checks = {check.name: check for check in state.case.checks}
     planned, is_audit = state.opened.judgement, False
     for observed in state.observed:
         # What follows an audit's check would not have been asked without it.
         is_audit = is_audit or planned is None or planned.check != observed.evidence.check
-        yield observed.evidence, is_audit
+        name, outcomes = observed.evidence.check, observed.evidence.outcomes
+        for place, outcome in zip(checks[name].premises, outcomes, strict=True):
+            if outcome != NOTHING:
+                yield _Answered(name, place, outcome == "refuted", is_audit)
         planned = observed.judgement
 
 

@@ -70,8 +70,7 @@ def _supposed(before: Reliability, said: _Answers, prior: Vector) -> Supposed:
     """Return what is to be supposed of a check by what it said, and was supposed before."""
     s, t = grid()
     old = before.supposed or Supposed(sensitivity=0.5, specificity=0.5)
-    logs = np.log(prior) + likelihood_of(before)
-    logs = logs + likelihood_of(old)
+    logs = np.log(prior) + likelihood_of(before) + likelihood_of(old)
     for bad, good, is_refuted in zip(*said, strict=True):
         logs = logs + np.log(bad * s + good * (1 - t) if is_refuted else bad * (1 - s) + good * t)
     after = np.exp(logs - logs.max())

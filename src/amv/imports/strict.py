@@ -1,10 +1,9 @@
 """JSON as it is defined: no NaN, no Infinity, no key twice, no nesting that Python can't follow."""
 
 import json
-from collections import Counter
 from typing import NoReturn
 
-from amv.checks import shown
+from amv.checks import shown, twice
 
 
 def strict_json(text: str | bytes) -> object:
@@ -31,8 +30,6 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {shown(twice)} stands twice in one object")
-    return data
+    if (name := twice(pairs)) is not None:
+        raise ValueError(f"the key {shown(name)} stands twice in one object")
+    return dict(pairs)

@@ -9,7 +9,6 @@ import asyncio
 import ipaddress
 import json
 import re
-from collections import Counter
 from collections.abc import (
     Awaitable,
     Callable,
@@ -27,7 +26,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from amv.checks import shown
+from amv.checks import shown, twice
 from amv.errors import InvalidInput
 from amv.server import wire
 from amv.server.access import Unauthorised
@@ -189,8 +188,7 @@ def decoded(body: bytes, kind: Any) -> Any:
 
 def _check_once(pairs: list[tuple[str, object]]) -> None:
     """Raise InvalidInput if an object names something twice."""
-    if len(dict(pairs)) < len(pairs):
-        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+    if (name := twice(pairs)) is not None:
         raise InvalidInput(f"the body names {shown(name)} twice, and either might be meant")
 
 

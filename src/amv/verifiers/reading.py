@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
-from amv.checks import REFUSED, VERIFIER_HEADER, shown
+from amv.checks import REFUSED, VERIFIER_HEADER, shown, twice
 from amv.guard.policy import URL_FIELD
 from amv.guard.ports import Fault
 from amv.guard.state import NOT_FOUND
@@ -127,10 +127,9 @@ def fetched(url: str, arguments: Mapping[str, Any], timeout_s: float) -> object:
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Return an object; raises Unreadable if it says something twice, as either might be meant."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    if twice(pairs) is not None:
         raise Unreadable(f"the reply has a key twice: {shown(sorted(name for name, _ in pairs))}")
-    return found
+    return dict(pairs)
 
 
 def _got(request: urllib.request.Request, timeout_s: float) -> bytes | None:
