@@ -238,6 +238,11 @@ def test_nobody_at_the_address(slept: Slept) -> None:
         ("Tue, 14 Nov 2023 22:00:00 GMT", 0.0),
         ("soon", BACK_OFF_S),
         ("-1", BACK_OFF_S),
+        ("Tue, 14 Nov 99999999999999999999 22:13:32 GMT", BACK_OFF_S),
+        ("Tue, 99999999999999999999 Nov 2023 22:13:32 GMT", BACK_OFF_S),
+        ("Tue, 14 Nov 2023 99999999999999999999:13:32 GMT", BACK_OFF_S),
+        ("Tue, 14 Nov 2023 22:13:32 +99999999999999999999", BACK_OFF_S),
+        ("Sat, 01 Jan 0001 00:00:00 +2359", 0.0),
     ],
 )
 @pytest.mark.parametrize("status", [429, 503])

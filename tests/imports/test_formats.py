@@ -335,6 +335,24 @@ def test_locomo(memory: amv.Memory, value: object) -> None:
     assert (metadata["session"], metadata["speaker"], metadata["message"]) == (1, "Tom", "D1:2")
 
 
+def test_sessions_are_found_however_their_numbers_are_written(memory: amv.Memory) -> None:
+    """In the order of the numbers, each with its own time; none hides another."""
+    sessions = {
+        f"session_{written}": [{"speaker": "Ida", "text": f"number {written}"}]
+        for written in ("10", "1", "2", "٣", "01", "000000009")
+    }
+    times = {"session_1_date_time": "2026-03-01", "session_01_date_time": "2026-03-02"}
+
+    report = load(memory, document(sessions | times))
+
+    items = memory.list(namespace=NS).items
+    told = [item.content.removeprefix("Ida: number ") for item in items]
+    assert told == ["01", "1", "2", "٣", "000000009", "10"]
+    assert [item.valid_from.day for item in items[:2]] == [2, 1]
+    assert [item.metadata["session"] for item in items] == [1, 1, 2, 3, 9, 10]
+    assert (report.added, report.left_out) == (6, {})
+
+
 def test_what_is_imported_is_dated_as_it_was_said(memory: amv.Memory) -> None:
     load(memory, document(LOCOMO))
 
@@ -596,6 +614,8 @@ WRONG: list[tuple[str, object, str]] = [
     ("claude", [{"chat_messages": [{"sender": "human", "files": 5}]}], r"\.files: need an array"),
     ("locomo", [{}], r"\[0\]: need a conversation with session_1"),
     ("locomo", [{"session_1": [], "session_2": 5}], r"\[0\]\.session_2: need an array"),
+    ("locomo", [{"session_1234567890": []}], r"session_1234567890: need a number of .* 9 digits"),
+    ("locomo", [{f"session_{'1' * 5000}": []}], r"session_1.*: need a number of a session"),
     ("locomo", [{"session_1": [{"text": "a"}]}], r"session_1\[0\]\.speaker: need who speaks"),
     ("locomo", {"session_1": [], "session_1_date_time": "x"}, "session_1_date_time: need a time"),
     ("mem0", [{}], r"\[0\]: need a memory, with its text under memory"),

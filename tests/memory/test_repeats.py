@@ -38,6 +38,73 @@ def test_recalled_text_told_again_fifty_times_grows_nothing(world: World) -> Non
     assert world.store.check() == []
 
 
+def test_a_recalled_block_told_again_fifty_times_grows_nothing(world: World) -> None:
+    """Whoever writes back what was recalled, as it was packed, says nothing new by it."""
+    world.fill(5)
+    world.claim("Rome")
+    world.add("first line\n\n- [2026-11-30] second line\r\nthird", source="ann", pinned=True)
+    world.add("no break\u2028here \x0b nor here", metadata={"session": 1})
+    live = world.row().live
+    block = world.memory.context("first line of Rome", namespace=ALICE, token_budget=4000)
+
+    for source in (None, "agent") * 25:
+        again = world.add(block.text, source=source)
+        assert again.id == block.item_ids[0]
+
+    assert len(block.item_ids) == live
+    assert world.row().live == live
+    assert world.memory.context("first line of Rome", namespace=ALICE, token_budget=4000) == block
+
+
+def test_a_block_of_one_batch_repeats_what_came_before_it(world: World) -> None:
+    day = world.memory.add("a", namespace=BOB).created_at.date()
+    texts = ["tea", "rice", f"- [{day}] rice\n- [{day}] tea"]
+    items = world.memory.add_many([{"content": text, "namespace": ALICE} for text in texts])
+
+    assert [item.id for item in items] == [items[0].id, items[1].id, items[1].id]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"content": "- [{day}] tea\n- [{day}] rice\n- [{day}] salt"},
+        {"content": "- [{day}] tea\n- [2001-01-01] rice"},
+        {"content": "- [{day}] tea\nand rice"},
+        {"content": "I know:\n- [{day}] tea"},
+        {"content": "\n".join(["- [{day}] tea"] * 1001)},
+        {"namespace": BOB},
+        {"id": "mine"},
+        {"metadata": {"session": 2}},
+        {"context": "another room"},
+        {"claim": Claim("larder", "holds", "tea")},
+        {"pinned": True},
+        {"expires_at": 4e9},
+        {"valid_until": 4e9},
+        {"valid_from": 10.0},
+    ],
+    ids=lambda fields: str(fields)[:40],
+)
+def test_a_block_that_says_more_is_an_item(world: World, fields: dict[str, Any]) -> None:
+    day = str(world.add("tea").created_at.date())
+    world.add("rice")
+    fields = {"content": "- [{day}] tea\n- [{day}] rice", "namespace": ALICE, **fields}
+    content = fields["content"].replace("{day}", day)
+
+    assert world.memory.add(**{**fields, "content": content}).content == content
+
+
+def test_a_block_that_quotes_what_is_over_is_an_item(world: World) -> None:
+    """What it quotes was true once; that it is believed now is news."""
+    tea = world.add("tea")
+    over = world.add("rice", valid_until=world.clock() + 1.0)
+    block = world.memory.context("tea rice", namespace=ALICE, token_budget=400).text
+    world.clock.advance(2.0)
+
+    assert world.add(block).id not in (tea.id, over.id)
+    world.memory.forget(tea.id)
+    assert world.add(f"- [{tea.created_at.date()}] tea").content.startswith("- [")
+
+
 def test_equal_texts_of_one_batch_become_one_item(world: World) -> None:
     """Each answer names it, so that the caller can go on with any."""
     texts = [TEXT, "another", f"  {TEXT.replace(' ', '  ')}\n", "another", TEXT]

@@ -277,10 +277,10 @@ class RemoteEmbedder(Closing):
             return float(told[:12])
         try:
             moment = parsedate_to_datetime(told)
-        except ValueError:
-            return None
-        aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-        return max(0.0, aware.timestamp() - self._now())
+            aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+            return max(0.0, aware.timestamp() - self._now())
+        except (ValueError, OverflowError):
+            return None  # no date, or none there is
 
     def _wait_s(self, tried: int, told_s: float | None) -> float:
         """Return how long to wait: as the server says, or longer each time; never all at once."""

@@ -17,6 +17,7 @@ _TIMES = ("created_at", "create_time", "timestamp", "time", "date")
 _CONVERSATION_IDS = ("conversation_id", "session_id", "thread_id")
 _TEXT_TYPES = ("text", "input_text", "output_text")
 _SESSION = re.compile(r"session_(\d+)")
+_SESSION_DIGITS_MAX = 9
 
 Pieces = Iterable[Piece | BadLine]
 Turns = Iterator[Turn | BadLine]
@@ -238,25 +239,41 @@ def locomo(pieces: Pieces, left_out: Counter[str]) -> Turns:
         where = at(piece.where, "conversation") if is_whole else piece.where
         sessions = data["conversation"] if is_whole else data
         own_id = a_name(data, "sample_id", "id")
+        numbered = _numbered(sessions, where)
         threads.thread += 1
-        for number in sorted(int(m[1]) for key in sessions if (m := _SESSION.fullmatch(key))):
+        for number, key in numbered:
             threads.stretch += 1
             now = threads.stretch, threads.thread
-            yield from _session(piece, where, sessions, number, now, left_out, own_id)
+            yield from _session(piece, where, sessions, (number, key), now, left_out, own_id)
 
     return each(pieces, read)
+
+
+def _numbered(sessions: dict[str, Any], where: str) -> list[tuple[int, str]]:
+    """Return the number and the key of each session, in their order.
+
+    Keys that write one number differently are sessions of their own.
+    """
+    numbered: list[tuple[int, str]] = []
+    for key in sessions:
+        if match := _SESSION.fullmatch(key):
+            if len(match[1]) > _SESSION_DIGITS_MAX:
+                most = f"a number of a session of at most {_SESSION_DIGITS_MAX} digits"
+                raise needed(at(where, key), most, match[1])
+            numbered.append((int(match[1]), key))
+    return sorted(numbered)
 
 
 def _session(
     piece: Piece,
     where: str,
     sessions: dict[str, Any],
-    number: int,
+    numbered: tuple[int, str],
     now: tuple[int, int],
     left_out: Counter[str],
     conversation: str,
 ) -> Turns:
-    key = f"session_{number}"
+    number, key = numbered
     at_s = a_time(sessions, where, f"{key}_date_time")
 
     def read(placed: tuple[int, Any]) -> Turn | None:

@@ -90,9 +90,30 @@ class _Blocks:
         self._before += self._ended
 
 
+def date_of(moment: datetime) -> str:
+    """Return the day of an aware time in UTC, as a block shows it."""
+    return moment.astimezone(UTC).date().isoformat()
+
+
 def _block(entry: ContextEntry) -> str:
-    date = entry.valid_from.astimezone(UTC).date().isoformat()
-    return f"- [{date}] " + "\n  ".join(entry.content.splitlines())
+    return f"- [{date_of(entry.valid_from)}] " + "\n  ".join(entry.content.splitlines())
+
+
+_BEGINNING = re.compile(r"^- \[(\d{4}-\d\d-\d\d)\] ", re.MULTILINE)
+
+
+def quoted(text: str) -> list[tuple[str, str]]:
+    r"""Return date and content of each entry of a block that `pack` made.
+
+    A content's lines may still be indented.  Of what does not begin as a block, nothing.
+
+    >>> quoted("- [2026-11-30] Likes windows.\n- [2026-12-01] Flies\n  early.")
+    [('2026-11-30', 'Likes windows.\n'), ('2026-12-01', 'Flies\n  early.')]
+    """
+    if not _BEGINNING.match(text):
+        return []
+    _, *parts = _BEGINNING.split(text)
+    return list(zip(parts[::2], parts[1::2], strict=True))
 
 
 _PIECE = re.compile(r"[A-Za-z]+|[^\x00-\x7f]+|\s+|[!-~]|.", re.DOTALL)

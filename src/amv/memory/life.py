@@ -9,15 +9,19 @@ from dataclasses import replace
 
 from amv.errors import Conflict, InvalidInput
 from amv.memory import contradiction, lexical, repeats
+from amv.memory.context import date_of, quoted
 from amv.memory.edit import Edit, indexed_text
 from amv.memory.given import NewItem, same_or_conflict
-from amv.memory.item import Protection, Row, State, Status
+from amv.memory.item import Protection, Row, State, Status, utc
 from amv.memory.ports import PASSAGES_MAX, Event, HistoryRow, Reader, Vectors
 from amv.memory.tiers import Tier
 from amv.memory.value import EventKind, ValueModel, apply_event, exposed, value_key
 
 REPEATS_MAX = 8
 """How many items of one content are looked at for one that a new item repeats."""
+
+QUOTED_MAX = 1000
+"""How many entries a block may have that is looked up when it is written back."""
 
 
 def new_row(edit: Edit, item: NewItem, state: State) -> Row:
@@ -95,7 +99,8 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
         claimed.clear()
 
     for place, (item, digest) in enumerate(zip(items, digests, strict=True)):
-        may_repeat = digest in told and _may_repeat(edit, item)
+        is_known = digest in told or bool(quoted(item.content))
+        may_repeat = is_known and _may_repeat(edit, item)
         if item.id in ids or may_repeat or (item.claim and item.claim.key in claimed):
             write_waiting()
         present = edit.tx.rows_with_id(item.id, edit.row.ns_id) if item.id_is_given else []
@@ -154,7 +159,24 @@ def _repeated(edit: Edit, new: Row, vectors: Vectors, digest: int) -> Row | None
             held = edit.tx.vectors(edit.tx.vector_ids([key])).matrix
             if repeats.are_copies(held, vectors.matrix):
                 return row
-    return None
+    return _first_quoted(edit, new)
+
+
+def _first_quoted(edit: Edit, new: Row) -> Row | None:
+    """Return the first row that *new*, a block written back, quotes; None if one is missing."""
+    entries = quoted(new.content)
+    if not 1 <= len(entries) <= QUOTED_MAX or not repeats.is_plain(new):
+        return None
+    digests = [repeats.digest(content) for _, content in entries]
+    keys = edit.tx.told(edit.row.ns_id, sorted(set(digests)))
+    rows = edit.tx.rows([key for same in keys.values() for key in same[-REPEATS_MAX:]])
+    known = {
+        (date_of(utc(row.valid_from_s)), repeats.normal_form(row.content)): row
+        for row in rows.values()
+        if row.is_visible(edit.now_s, edit.now_s)
+    }
+    found = [known.get((date, repeats.normal_form(content))) for date, content in entries]
+    return found[0] if all(found) else None
 
 
 def _told_again(edit: Edit, row: Row) -> Row:

@@ -13,6 +13,10 @@ long such claims last.
 What differs in one digit, or comes from somebody else, or would be found by another
 filter, stays an item of its own, as does all that has an id of the caller's.
 
+A block of a context that is written back repeats all the items that it quotes.  It
+tells nothing new if each is live, in force and of that day, whoever wrote it back:
+the memory's own words are no evidence of anything.
+
 Contents are looked up by a number of 32 bits.  Two that share it are compared.
 """
 
@@ -58,6 +62,14 @@ def tells_nothing_new(row: Row, new: Row, now_s: float) -> bool:
         and new.context in ("", row.context)
         and (not new.metadata or dict(new.metadata) == dict(row.metadata))
         and new.pinned <= row.pinned
+    )
+
+
+def is_plain(new: Row) -> bool:
+    """Return whether an item, not added yet, is its content alone, and holds from now on."""
+    said = (new.claim, new.expires_s, new.valid_until_s, new.context, new.pinned)
+    return said == (None, None, None, "", False) and not (
+        new.metadata or new.valid_from_s != new.created_s
     )
 
 

@@ -89,7 +89,8 @@ class MemoryService(MemoryReading):
         expires_at (datetimes, ISO 8601 or unix seconds), pinned, vector (of
         the store's embedder, shape (dimension,); the content is then not
         embedded).  Adding the same again under its *id* changes nothing, and
-        returns the item that is there.
+        returns the item that is there; so does, without one, what tells nothing new
+        (see `amv.memory.repeats`).
 
         Raises InvalidInput on any field that can't be kept, Conflict if the item
         of that *id* differs in a field that is given.
