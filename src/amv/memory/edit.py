@@ -101,23 +101,22 @@ class Edit:
 
     def insert(
         self, rows: Sequence[Row], vectors: Sequence[Vectors], terms: Sequence[Mapping[str, int]]
-    ) -> list[Row]:
-        """Add live rows, with vectors (ids from 0) and terms of each; return them with keys."""
+    ) -> None:
+        """Add live rows, with vectors (ids from 0) and terms of each, and give them their keys."""
         if not rows:
-            return []
-        keys = self.tx.insert(rows)
-        added = [replace(row, key=key) for row, key in zip(rows, keys, strict=True)]
-        self.index(added, vectors, terms)
-        hot = [row.key for row in added if row.state.tier is Tier.HOT]
+            return
+        for row, key in zip(rows, self.tx.insert(rows), strict=True):
+            row.give_key(key)
+        self.index(rows, vectors, terms)
+        hot = [row.key for row in rows if row.state.tier is Tier.HOT]
         self.change.hot_in += hot
-        self.add_to_totals(hot=len(hot), pinned=sum(row.pinned for row in added))
+        self.add_to_totals(hot=len(hot), pinned=sum(row.pinned for row in rows))
         last: Row | None = None
-        for row in added:
+        for row in rows:
             # Most of a batch begin in one state, and never expire.
             if last is None or row.state is not last.state or row.expires_s != last.expires_s:
                 self.wake_for(row)
             last = row
-        return added
 
     def index(
         self, rows: Sequence[Row], vectors: Sequence[Vectors], terms: Sequence[Mapping[str, int]]
@@ -315,8 +314,15 @@ class Edit:
         if excess <= 0:
             return
         lowest = self.tx.tier_range(self.row.ns_id, Protection.NONE, Tier.HOT, limit=excess)
-        for key, row in self.tx.rows([key for _, key in lowest]).items():
-            self.move(key, replace(row.state, tier=Tier.WARM), was=row.state)
+        held = self.tx.states(self.row.ns_id, [key for _, key in lowest])
+        states = [(key, replace(state, tier=Tier.WARM)) for key, state in held.items()]
+        self.tx.put_states(states)
+        self.change.items += held
+        self.change.hot_out += held
+        self.add_to_totals(hot=-len(states))
+        # Of one tier, that of the lowest value leaves it first.
+        for _, state in sorted(states, key=lambda each: each[1].value_key)[:1]:
+            self.wake_at(self.next_crossing_s(state))
 
     def close(self) -> NamespaceRow:
         """Store totals, a new version and what changed; return the namespace."""

@@ -88,12 +88,10 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
     released = edit.released_state(_first_state(edit, edit.now_s, pinned=False))
 
     def write_waiting() -> None:
-        rows = edit.insert(
-            [row for _, row, _ in waiting],
-            [item.vectors for *_, item in waiting],
-            [item.terms for *_, item in waiting],
-        )
-        done.update((place, row) for (place, *_), row in zip(waiting, rows, strict=True))
+        rows = [row for _, row, _ in waiting]
+        vectors = [item.vectors for *_, item in waiting]
+        edit.insert(rows, vectors, [item.terms for *_, item in waiting])
+        done.update((place, row) for place, row, _ in waiting)
         live.extend(rows)
         waiting.clear()
         claimed.clear()

@@ -385,11 +385,11 @@ def restore(edit: Edit, items: Sequence[Restored], vectors: Sequence[Vectors]) -
         state = _state(edit.model, item, edit.now_s)
         row, terms = life.counted(replace(item.row, ns_id=edit.row.ns_id, state=state))
         if row.status is Status.LIVE:
-            key = edit.insert([row], [own], [terms])[0].key
+            edit.insert([row], [own], [terms])
         else:
-            key = life.insert_aside(edit, row, own).key
+            row = life.insert_aside(edit, row, own)
         for step in item.history:
-            edit.tx.add_history(key, step)
+            edit.tx.add_history(row.key, step)
         added += 1
     edit.settle_probation()
     return RestoreReport(added=added, present=len(items) - added)
