@@ -20,8 +20,9 @@ demo: $(VENV)/.runtime $(VENV)/.demo $(VENV)/.amv ## run the demonstration
 	@$(RUN) demo/retail.py
 
 # The coverage that must be reached is that of [tool.coverage.report] in pyproject.toml.
+# Two workers have two cores; threads of small products would only wait for each other on them.
 test: $(VENV)/.dev $(VENV)/.amv ## run the tests, requiring the core to be covered whole
-	@$(RUN) -m pytest -n 2 --dist worksteal --cov --cov-report=term --cov-fail-under=100
+	@OPENBLAS_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist worksteal --cov --cov-report=term --cov-fail-under=100
 
 lint: $(VENV)/.dev $(VENV)/.amv ## check style, types and layers
 	@$(RUN) -m ruff check $(CODE)
