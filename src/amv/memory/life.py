@@ -206,14 +206,7 @@ def settle_claim(edit: Edit, row: Row, *, is_of_now: bool) -> Row:
     assert row.claim is not None
     if row.valid_until_s is not None and row.valid_until_s <= edit.now_s:
         return row
-    rivals = [
-        rival
-        for rival in edit.tx.claim_rows(edit.row.ns_id, *row.claim.key)
-        if rival.status is Status.LIVE
-        and _is_in_force(rival, edit.now_s)
-        and rival.claim is not None
-        and not rival.claim.says_the_same_as(row.claim)
-    ]
+    rivals = contradiction.rival_claims(edit.tx, row, edit.now_s)
     if is_of_now:
         row = _not_before(row, rivals)
     for rival in sorted(rivals, key=lambda rival: (rival.valid_from_s, rival.key)):
@@ -246,10 +239,6 @@ def _not_before(row: Row, rivals: Sequence[Row]) -> Row:
     if row.valid_until_s is not None and row.valid_until_s <= begins_s:
         return row
     return replace(row, valid_from_s=begins_s)
-
-
-def _is_in_force(row: Row, now_s: float) -> bool:
-    return not row.is_expired(now_s) and (row.valid_until_s is None or row.valid_until_s > now_s)
 
 
 def _ended(row: Row, successor: Row) -> Row:
