@@ -54,6 +54,8 @@ ARGUMENTS = {
     "list": ["-n", "a"],
     "get": ["x", "-n", "a"],
     "update": ["x", "-n", "a", "--trust", "0.5"],
+    "confirm": ["x", "-n", "a"],
+    "refute": ["x", "-n", "a", "--value", "paid"],
     "forget": ["x", "-n", "a"],
     "stats": [],
     "sweep": [],
@@ -275,6 +277,46 @@ def test_ctrl_c_ends_with_130(amv: Cli, monkeypatch: pytest.MonkeyPatch) -> None
     assert (run.code, run.out, run.err) == (130, "", "")
 
 
+INTERRUPTING = """
+import os, signal, sys
+
+class Interrupting:
+    \"\"\"Stands before all finders: when a module is about to be loaded, Ctrl-C is pressed.\"\"\"
+
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPTED_AT"]:
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+"""
+
+
+@pytest.mark.parametrize("module", ["amv.cli.app", "typer", "amv.config", "numpy", "apsw"])
+@pytest.mark.parametrize(
+    "called",
+    [["-m", "amv"], ["-c", "import sys; from amv.cli import main; sys.exit(main())"]],
+    ids=["module", "script"],
+)
+def test_ctrl_c_while_modules_are_loaded_ends_as_it_does_later(
+    amv: Cli, called: list[str], module: str
+) -> None:
+    """That takes most of a short command's time, and a traceback helps nobody."""
+    amv("add", "text", "-n", "a")
+    (amv.folder / "sitecustomize.py").write_text(INTERRUPTING, "utf-8")
+    environ = {"PYTHONPATH": os.pathsep.join([str(SRC), str(amv.folder)]), "INTERRUPTED_AT": module}
+
+    run = subprocess.run(
+        [sys.executable, *called, "stats"],
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "")
+
+
 def test_the_version_is_that_of_the_package(amv: Cli) -> None:
     assert amv("--version").out == f"amv {package.__version__}\n"
 
@@ -294,11 +336,7 @@ def test_help_is_there_without_a_memory_or_a_sound_environment(
 def test_the_command_line_loads_nothing_heavy_before_a_command_runs() -> None:
     """Help and errors should not wait for numpy, a model or a table library."""
     code = (
-        "import sys, types\n"
-        "package = types.ModuleType('amv')\n"
-        f"package.__path__ = [{str(SRC / 'amv')!r}]\n"
-        "package.__version__ = ''\n"
-        "sys.modules['amv'] = package\n"
+        "import sys\n"
         "from amv.cli import main\n"
         "assert main(['add', '--help']) == 0\n"
         "heavy = {'numpy', 'onnxruntime', 'apsw', 'rich', 'usearch', 'amv.wiring', 'amv.config'}\n"

@@ -1,8 +1,8 @@
 """The application: its commands, the options before them, and how a run ends.
 
-Exit codes: 0 done, 1 an error told in one line, 2 a usage error, 130 stopped by
-Ctrl-C, 141 whoever read the output closed it.  Anything unexpected keeps its
-traceback.
+Exit codes: 0 done, 1 an error told in one line, 2 a usage error, 141 whoever read
+the output closed it; 130, stopped by Ctrl-C, is what `amv.cli.main` makes of that.
+Anything unexpected keeps its traceback.
 """
 
 import logging
@@ -15,7 +15,17 @@ import typer
 import typer.main
 
 import amv
-from amv.cli import guarding, items, learning, output, policing, serving, transfer, upkeep
+from amv.cli import (
+    doubts,
+    guarding,
+    items,
+    learning,
+    output,
+    policing,
+    serving,
+    transfer,
+    upkeep,
+)
 from amv.cli.session import Session
 from amv.errors import AmvError
 
@@ -32,6 +42,8 @@ app.command("context")(items.context_block)
 app.command("list")(items.list_items)
 app.command("get")(items.get)
 app.command("update")(items.update)
+app.command("confirm")(doubts.confirm)
+app.command("refute")(doubts.refute)
 app.command("forget")(items.forget)
 app.command("stats")(upkeep.stats)
 app.command("sweep")(upkeep.sweep)
@@ -97,7 +109,10 @@ def before_the_command(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `amv` with *arguments*, or the process's own; return the exit code."""
+    """Run `amv` with *arguments*, or the process's own; return the exit code.
+
+    Raises KeyboardInterrupt.
+    """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     output.survive_any_locale()
@@ -112,8 +127,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except output.PipeClosed:
         output.discard_stdout()
         return 141
-    except KeyboardInterrupt:
-        return 130
     except typer.TyperException as error:
         _report_usage(error, _path_of(command, arguments), as_json=as_json)
         return error.exit_code
