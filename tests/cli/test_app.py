@@ -227,6 +227,13 @@ def test_an_unknown_embedder_is_an_error(amv: Cli) -> None:
         (["add"], "CONTENT"),
         (["add", "x", "y", "-n", "a"], "y"),
         (["stats", "--db", "x.db"], "--db stands before the command: amv --db ... stats"),
+        (["-n", "a", "add", "x"], "put -n after the command: amv add ... -n"),
+        (["--k", "5", "search", "x"], "put --k after the command: amv search ... --k"),
+        (["--limit", "5"], "put --limit after the command: amv COMMAND ... --limit"),
+        (["keys", "--level", "read"], "put --level after the command: amv keys COMMAND ... --l"),
+        (["guard", "--session", "s", "decide", "x"], "after the command: amv guard decide ... --s"),
+        (["--colour", "search", "x"], "No such option: --colour"),
+        (["--k", "5", "get", "x"], "No such option: --k"),
     ],
 )
 def test_a_usage_error_is_one_line_that_says_where_to_look(
@@ -238,6 +245,14 @@ def test_a_usage_error_is_one_line_that_says_where_to_look(
     (line,) = run.err.splitlines()
     assert says in line
     assert "--help" in line
+
+
+@pytest.mark.parametrize("called", [["search", "x", "-n", "a"], ["keys", "list"], ["keys"]])
+def test_json_before_the_command_is_pointed_behind_it(amv: Cli, called: list[str]) -> None:
+    run = amv("--json", *called)
+
+    assert (run.code, run.error["type"]) == (2, "UsageError")
+    assert run.error["message"].startswith("put --json after the command: amv ")
 
 
 def test_an_error_of_ours_is_one_line_and_its_origin_only_for_debugging(amv: Cli) -> None:

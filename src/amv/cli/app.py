@@ -9,7 +9,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 import typer.main
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output.discard_stdout()
         return 141
     except typer.TyperException as error:
-        _report_usage(error, _path_of(command, arguments), as_json=as_json)
+        _report_usage(error, *_named(command, arguments), as_json=as_json)
         return error.exit_code
     except AmvError as error:
         if logging.getLogger("amv").isEnabledFor(logging.DEBUG):
@@ -138,24 +138,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _path_of(command: object, arguments: Sequence[str]) -> str:
-    """Return the command that arguments name, such as "amv keys create"."""
+def _named(command: Any, arguments: Sequence[str]) -> tuple[Any, str]:
+    """Return the command that arguments name, and what calls it, such as "amv keys create"."""
     path = "amv"
     for argument in arguments:
         known = getattr(command, "commands", {})
         if argument in known:
             command, path = known[argument], f"{path} {argument}"
-    return path
+    return command, path
 
 
-def _report_usage(error: typer.TyperException, path: str, *, as_json: bool) -> None:
+def _takes(command: Any, option: str) -> bool:
+    """Return whether a command, or one of its commands, has an option."""
+    own = any(option in (*p.opts, *p.secondary_opts) for p in command.params)
+    return own or any(_takes(one, option) for one in getattr(command, "commands", {}).values())
+
+
+def _report_usage(error: Any, command: Any, path: str, *, as_json: bool) -> None:
     message = error.format_message()
     option = getattr(error, "option_name", None)
     missing = getattr(error, "param", None)
+    refusing = getattr(getattr(error, "ctx", None), "command", None)
     if missing is not None and missing.name == "namespace":
         message = "--namespace (-n) is needed: whose memory this is, such as a/b"
     elif option in BEFORE_THE_COMMAND:
         message = f"{option} stands before the command: amv {option} ... {path.partition(' ')[2]}"
+    elif option is not None and hasattr(refusing, "commands") and _takes(command, option):
+        # It came before the command that it is an option of.
+        own = f"{path} COMMAND" if hasattr(command, "commands") else path
+        message = f"put {option} after the command: {own} ... {option}"
     elif path in TAKING_TEXT and option is not None and not option.startswith("--"):
         message += '; a text that begins with a hyphen comes after --, as in -- "-5 degrees"'
     elif path in TAKING_TEXT and "unexpected extra argument" in message:
