@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amv.errors import StoreError
+from amv.errors import ItemNotFound, StoreError
 from amv.wiring import Memory
 from tests.cli.conftest import Cli
 
@@ -169,6 +169,21 @@ def test_what_stands_against_an_item_is_seen_wherever_it_is_read(amv: Cli) -> No
     hits = amv("search", "Alice", "-n", "alice", "--json").json["hits"]
     flags = {hit["item"]["id"]: hit["item"]["contradicted"] for hit in hits}
     assert flags["x"] is flags["y"] is True
+
+
+def test_an_item_that_is_gone_by_then_was_added_all_the_same(
+    amv: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands against it is looked for after it is in, and another process may forget it."""
+    added(amv, "The server listens on port 8080")
+
+    def gone(*_: object, **__: object) -> None:
+        raise ItemNotFound("gone")
+
+    monkeypatch.setattr(Memory, "contradicting", gone)
+    run = amv("add", "The server listens on port 8081", "-n", "alice", "--id", "x")
+
+    assert (run.code, run.out) == (0, "x is in alice\n")
 
 
 # confirm and refute
