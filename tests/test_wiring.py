@@ -392,6 +392,7 @@ def calls(memory: Memory) -> dict[str, Callable[[], object]]:
         "add_many": lambda: memory.add_many([{"content": "x", "namespace": NS}]),
         "check": lambda: memory.check(),
         "confirm": lambda: memory.confirm("x"),
+        "contradicting": lambda: memory.contradicting("x"),
         "activity": lambda: memory.activity(),
         "context": lambda: memory.context("x", namespace=NS),
         "export_items": lambda: list(memory.export_items()),

@@ -54,6 +54,8 @@ ARGUMENTS = {
     "list": ["-n", "a"],
     "get": ["x", "-n", "a"],
     "update": ["x", "-n", "a", "--trust", "0.5"],
+    "confirm": ["x", "-n", "a"],
+    "refute": ["x", "-n", "a", "--value", "paid"],
     "forget": ["x", "-n", "a"],
     "stats": [],
     "sweep": [],
@@ -225,6 +227,13 @@ def test_an_unknown_embedder_is_an_error(amv: Cli) -> None:
         (["add"], "CONTENT"),
         (["add", "x", "y", "-n", "a"], "y"),
         (["stats", "--db", "x.db"], "--db stands before the command: amv --db ... stats"),
+        (["-n", "a", "add", "x"], "put -n after the command: amv add ... -n"),
+        (["--k", "5", "search", "x"], "put --k after the command: amv search ... --k"),
+        (["--limit", "5"], "put --limit after the command: amv COMMAND ... --limit"),
+        (["keys", "--level", "read"], "put --level after the command: amv keys COMMAND ... --l"),
+        (["guard", "--session", "s", "decide", "x"], "after the command: amv guard decide ... --s"),
+        (["--colour", "search", "x"], "No such option: --colour"),
+        (["--k", "5", "get", "x"], "No such option: --k"),
     ],
 )
 def test_a_usage_error_is_one_line_that_says_where_to_look(
@@ -236,6 +245,14 @@ def test_a_usage_error_is_one_line_that_says_where_to_look(
     (line,) = run.err.splitlines()
     assert says in line
     assert "--help" in line
+
+
+@pytest.mark.parametrize("called", [["search", "x", "-n", "a"], ["keys", "list"], ["keys"]])
+def test_json_before_the_command_is_pointed_behind_it(amv: Cli, called: list[str]) -> None:
+    run = amv("--json", *called)
+
+    assert (run.code, run.error["type"]) == (2, "UsageError")
+    assert run.error["message"].startswith("put --json after the command: amv ")
 
 
 def test_an_error_of_ours_is_one_line_and_its_origin_only_for_debugging(amv: Cli) -> None:
@@ -275,6 +292,46 @@ def test_ctrl_c_ends_with_130(amv: Cli, monkeypatch: pytest.MonkeyPatch) -> None
     assert (run.code, run.out, run.err) == (130, "", "")
 
 
+INTERRUPTING = """
+import os, signal, sys
+
+class Interrupting:
+    \"\"\"Stands before all finders: when a module is about to be loaded, Ctrl-C is pressed.\"\"\"
+
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPTED_AT"]:
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+"""
+
+
+@pytest.mark.parametrize("module", ["amv.cli.app", "typer", "amv.config", "numpy", "apsw"])
+@pytest.mark.parametrize(
+    "called",
+    [["-m", "amv"], ["-c", "import sys; from amv.cli import main; sys.exit(main())"]],
+    ids=["module", "script"],
+)
+def test_ctrl_c_while_modules_are_loaded_ends_as_it_does_later(
+    amv: Cli, called: list[str], module: str
+) -> None:
+    """That takes most of a short command's time, and a traceback helps nobody."""
+    amv("add", "text", "-n", "a")
+    (amv.folder / "sitecustomize.py").write_text(INTERRUPTING, "utf-8")
+    environ = {"PYTHONPATH": os.pathsep.join([str(SRC), str(amv.folder)]), "INTERRUPTED_AT": module}
+
+    run = subprocess.run(
+        [sys.executable, *called, "stats"],
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "")
+
+
 def test_the_version_is_that_of_the_package(amv: Cli) -> None:
     assert amv("--version").out == f"amv {package.__version__}\n"
 
@@ -294,11 +351,7 @@ def test_help_is_there_without_a_memory_or_a_sound_environment(
 def test_the_command_line_loads_nothing_heavy_before_a_command_runs() -> None:
     """Help and errors should not wait for numpy, a model or a table library."""
     code = (
-        "import sys, types\n"
-        "package = types.ModuleType('amv')\n"
-        f"package.__path__ = [{str(SRC / 'amv')!r}]\n"
-        "package.__version__ = ''\n"
-        "sys.modules['amv'] = package\n"
+        "import sys\n"
         "from amv.cli import main\n"
         "assert main(['add', '--help']) == 0\n"
         "heavy = {'numpy', 'onnxruntime', 'apsw', 'rich', 'usearch', 'amv.wiring', 'amv.config'}\n"

@@ -33,8 +33,9 @@ def test_a_chat_is_imported_once(amv: Cli) -> None:
     assert first.json == {
         **{"format": "chat", "read": 9, "added": 5, "present": 0, "skipped": 0},
         **{"left_out": left_out, "dry_run": False},
+        "namespaces": [{"namespace": ["home"], "added": 5}],
     }
-    assert again.json == {**first.json, "added": 0, "present": 5}
+    assert again.json == {**first.json, "added": 0, "present": 5, "namespaces": []}
     hit = amv("search", "a green boat", "-n", "home", "--json").json["hits"][0]["item"]
     assert hit["source"] == "chat"
 
@@ -76,6 +77,42 @@ def test_mem0_needs_no_namespace(amv: Cli) -> None:
     assert amv("import", of_lines(amv, MEM0), "--json").json["added"] == 3
     assert len(amv("list", "-n", "ida", "--json").lines) == 1
     assert len(amv("list", "-n", "agent/poet", "--json").lines) == 1
+
+
+@pytest.mark.parametrize(("more", "added"), [([], "added"), (["--dry-run"], "would be added")])
+def test_whose_the_memories_of_mem0_became_is_told(amv: Cli, more: list[str], added: str) -> None:
+    """Nobody named these namespaces, and without them nothing that came in is found."""
+    file = of_lines(amv, [*MEM0, {"id": "m5", "memory": "Swims", "user_id": "ida"}])
+
+    as_json = amv("import", file, "-n", "team", "--json", "--dry-run").json
+    run = amv("import", file, "-n", "team", *more)
+    again = amv("import", file, "-n", "team", *more)
+
+    assert as_json["namespaces"] == [
+        {"namespace": ["team", "ida"], "added": 2},
+        {"namespace": ["team", "agent", "poet"], "added": 1},
+        {"namespace": ["team", "run", "r1"], "added": 1},
+    ]
+    line = f"{added}: 2 to team/ida, 1 to team/agent/poet, 1 to team/run/r1\n"
+    assert run.out.endswith(f"skipped; left out: 1 empty\n{line}")
+    assert again.out.endswith(line if more else "left out: 1 empty\n")
+
+
+def test_of_many_namespaces_a_few_are_named(amv: Cli) -> None:
+    many = [{"memory": f"likes tea {n}", "user_id": f"u{min(n, 7)}"} for n in range(9)]
+
+    run = amv("import", of_lines(amv, many), "--format", "mem0")
+
+    assert run.out.splitlines()[-1] == (
+        "added: 2 to u7, 1 to u0, 1 to u1, 1 to u2, 1 to u3, 3 to 3 others"
+    )
+
+
+def test_a_namespace_that_was_named_is_not_told_again(amv: Cli) -> None:
+    run = amv("import", of_lines(amv, GRAPH), "-n", "home")
+
+    (line,) = run.out.splitlines()
+    assert line.startswith("mcp-memory: 5 items added")
 
 
 @pytest.mark.parametrize("has_memory", [True, False])

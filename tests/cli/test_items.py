@@ -3,11 +3,12 @@
 import errno
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from amv.errors import StoreError
+from amv.errors import ItemNotFound, StoreError
 from amv.wiring import Memory
 from tests.cli.conftest import Cli
 
@@ -37,7 +38,8 @@ def test_add_keeps_every_field_it_is_given(amv: Cli) -> None:
 
     assert run.code == 0
     got = amv("get", "x1", "-n", "team/alice", "--json").json
-    assert got == run.json | {"value": got["value"]}
+    assert run.json["present"] is False
+    assert got | {"present": False} == run.json | {"value": got["value"]}
     assert got["namespace"] == ["team", "alice"]
     assert got["claim"] == ["alice", "city", "Rome"]
     assert (got["source"], got["source_trust"]) == ("user", 0.9)
@@ -106,7 +108,148 @@ def test_add_says_what_a_claim_supersedes_or_contradicts(amv: Cli) -> None:
     )
 
     assert newer.out == "new is in alice, and supersedes old\n"
-    assert "contradicts" in doubtful.out
+    assert doubtful.out.endswith(
+        ' is in alice; it contradicts new ("in Lisbon"), from a source trusted more\n'
+    )
+
+
+def test_a_claim_that_is_older_and_trusted_more_is_said_to_be_so(amv: Cli) -> None:
+    """Which of the two is to be doubted depends on it."""
+    added(amv, "in Oslo", "--id", "o", "--claim", "alice", "city", "Oslo", "--trust", "0.1")
+
+    run = amv(
+        *("add", "in Rome", "-n", "alice", "--id", "r", "--valid-from", "2020-01-01"),
+        *("--claim", "alice", "city", "Rome", "--trust", "0.9"),
+    )
+
+    assert run.out == ('r is in alice; it contradicts o ("in Oslo"), from a source trusted less\n')
+
+
+def test_add_names_the_texts_that_a_text_may_contradict(amv: Cli) -> None:
+    """Nothing is known of them but their words, and no source is trusted more."""
+    for port in range(8080, 8085):
+        run = amv("add", f"The server listens on port {port}", "-n", "alice", "--id", f"p{port}")
+        told = run.out.removeprefix(f"p{port} is in alice")
+        named = re.findall(r'(p\d+) \("The server listens on port \d+"\)', told)
+        assert len(named) == len(set(named)) == min(3, port - 8080)
+        assert told.startswith("; it may contradict p") == (port > 8080)
+        assert ("; so does what 1 more say" in told) == (port == 8084)
+        assert "trusted" not in told
+
+    again = amv("add", "The server listens on port 8080", "-n", "alice")
+    as_json = amv("add", "The server listens on port 8080", "-n", "alice", "--json").json
+
+    assert again.out.startswith("p8080 is in alice already, since ")
+    assert "contradict" not in again.out
+    assert (as_json["id"], as_json["present"], as_json["contradicted"]) == ("p8080", True, True)
+    assert set(as_json["contradicts"]) == {"p8081", "p8082", "p8083", "p8084"}
+
+
+def test_what_stands_against_an_item_is_seen_wherever_it_is_read(amv: Cli) -> None:
+    """Else nobody who finds it knows that it is in doubt."""
+    long = f"Alice works at {'Acme' * 30}"
+    added(amv, long, "--id", "x")
+    added(amv, "Alice works at Globex", "--id", "y")
+    added(amv, "Bob sells boats", "--id", "z")
+
+    found = amv("search", "Alice works", "-n", "alice").out
+    block = amv("context", "Alice works", "-n", "alice").out
+    got = amv("get", "y", "-n", "alice").out
+    changed = amv("update", "y", "-n", "alice", "--content", "Alice works at Initech").out
+
+    assert re.search(r"^y .*  \(contradicted\?\) Alice works at Globex$", found, re.M)
+    assert re.search(r"^- \[.*\] \(contradicted\?\) Alice works at Globex$", block, re.M)
+    for shown in (got, changed):
+        assert re.search(rf'^contradicts +x \("{long[:59]}…"\)$', shown, re.M)
+    assert "contradict" not in amv("search", "Bob boats", "-n", "alice", "-k", "1").out
+    assert re.search(r"^contradicted +false$", amv("get", "z", "-n", "alice").out, re.M)
+    for command in ("get", "update"):
+        more = ["--trust", "0.9"] if command == "update" else []
+        assert amv(command, "y", "-n", "alice", "--json", *more).json["contradicts"] == ["x"]
+    hits = amv("search", "Alice", "-n", "alice", "--json").json["hits"]
+    flags = {hit["item"]["id"]: hit["item"]["contradicted"] for hit in hits}
+    assert flags["x"] is flags["y"] is True
+
+
+def test_an_item_that_is_gone_by_then_was_added_all_the_same(
+    amv: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands against it is looked for after it is in, and another process may forget it."""
+    added(amv, "The server listens on port 8080")
+
+    def gone(*_: object, **__: object) -> None:
+        raise ItemNotFound("gone")
+
+    monkeypatch.setattr(Memory, "contradicting", gone)
+    run = amv("add", "The server listens on port 8081", "-n", "alice", "--id", "x")
+
+    assert (run.code, run.out) == (0, "x is in alice\n")
+
+
+# confirm and refute
+
+
+def test_confirm_takes_the_flag_off_what_was_found_true(amv: Cli) -> None:
+    added(amv, "The server listens on port 8080", "--id", "x")
+    added(amv, "The server listens on port 8081", "--id", "y")
+
+    run = amv("confirm", "x", "-n", "alice")
+
+    assert re.fullmatch(r"x is confirmed, verified at [-0-9]+ [:0-9]+Z\n", run.out)
+    kept = {one["id"]: one for one in amv("list", "-n", "alice", "--json").lines}
+    assert (kept["x"]["contradicted"], kept["y"]["contradicted"]) == (False, True)
+    again = amv("confirm", "x", "-n", "alice", "--json").json
+    assert again["last_verified_at"] > kept["x"]["last_verified_at"]
+
+
+def test_refute_retires_what_was_found_wrong(amv: Cli) -> None:
+    added(amv, "The server listens on port 8080", "--id", "x")
+
+    run = amv("refute", "x", "-n", "alice")
+
+    assert run.out == "x is refuted\n"
+    assert amv("list", "-n", "alice", "--json").lines == []
+    assert amv("get", "x", "-n", "alice", "--json").json["status"] == "refuted"
+
+
+@pytest.mark.parametrize(("text", "value"), [("Lisbon", "Lisbon"), ("5", 5), ('"5"', "5")])
+def test_refute_keeps_what_holds_instead(amv: Cli, text: str, value: object) -> None:
+    """Read as `add --claim` reads it."""
+    added(amv, "in Rome", "--id", "x", "--claim", "alice", "city", "Rome")
+
+    run = amv("refute", "x", "-n", "alice", "--value", text)
+
+    (new,) = amv("list", "-n", "alice", "--json").lines
+    assert run.out == (
+        f'x is refuted; {new["id"]} ("alice city: {value}") says what holds instead\n'
+    )
+    assert (new["claim"], new["supersedes"]) == (["alice", "city", value], "x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["confirm", "nobody", "-n", "alice"], 1, "no item has the id 'nobody'"),
+        (["confirm", "x", "-n", "bob"], 1, "in namespace bob"),
+        (["confirm", "x"], 2, "--namespace (-n) is needed"),
+        (["refute", "x"], 2, "--namespace (-n) is needed"),
+        (["refute", "nobody", "-n", "alice"], 1, "no item has the id 'nobody'"),
+        (["refute", "x", "-n", "alice", "--value", "Rome"], 1, "has no claim"),
+        (["refute", "x", "-n", "alice", "--value", "null"], 2, "leave it out"),
+    ],
+)
+def test_what_cannot_be_confirmed_or_refuted_stays_as_it_was(
+    amv: Cli, arguments: list[str], code: int, says: str
+) -> None:
+    added(amv, "a text", "--id", "x")
+    before = amv("get", "x", "-n", "alice", "--json").json
+
+    run = amv(*arguments)
+
+    assert (run.code, run.out) == (code, "")
+    assert says in run.err
+    got = amv("get", "x", "-n", "alice", "--json").json
+    assert got == before | {"value": got["value"]}
 
 
 def test_adding_the_same_id_again_changes_nothing_unless_it_says_something_else(
@@ -118,7 +261,7 @@ def test_adding_the_same_id_again_changes_nothing_unless_it_says_something_else(
     other = amv("add", "-n", "alice", "--id", "x", "another text", "--json")
     pinned = amv("add", "-n", "alice", "--id", "x", "the text", "--pinned")
 
-    assert again.code == 0
+    assert re.fullmatch(r"x is in alice already, since [-0-9]+ [:0-9]+Z\n", again.out)
     assert (other.code, other.error["type"]) == (1, "Conflict")
     assert (pinned.code, "another pinned" in pinned.err) == (1, True)
     assert amv("stats", "--json").json["live"] == 1

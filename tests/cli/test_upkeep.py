@@ -1,5 +1,6 @@
 """The commands about a memory as a whole."""
 
+import re
 import sqlite3
 import time
 from collections.abc import Callable
@@ -31,6 +32,7 @@ def test_stats_count_one_namespace_or_all(amv: Cli) -> None:
     assert one["tiers"] == {"HOT": 2, "WARM": 0, "COLD": 0}
     assert one["store_bytes"] > 0
     assert (one["embedder"], one["dimension"]) == ("hashing-256", 256)
+    assert one["embedder_name"] == "hashing:256"
     assert nobody["live"] == 0
 
 
@@ -104,6 +106,8 @@ def test_a_file_of_the_static_embedder_is_made_and_looked_after(
     assert found["hits"][0]["similarity"] > 0.1
     stats = amv("stats", "--json").json
     assert (stats["embedder"], stats["dimension"]) == ("minilm-l6-v2-static-256-1", 256)
+    assert stats["embedder_name"] == "static"
+    assert re.search(r"^embedder_name +static$", amv("stats").out, re.M)
     assert amv("doctor", "--json").json["unchecked"] == []
     assert amv("--embedder", "minilm", "search", "-n", "a", "x", "--json").code == 1
     assert amv("reembed", "hashing").code == 0
@@ -129,6 +133,8 @@ def test_a_file_of_someones_own_embedder_is_looked_after(amv: Cli) -> None:
     assert (told.code, told.out) == (0, "1 namespace: nothing is wrong\n")
     assert f"not checked: {what}" in told.err
     assert (as_json.json["unchecked"], as_json.json["problems"]) == ([what], [])
+    assert amv("stats", "--json").json["embedder_name"] is None
+    assert re.search(r"^embedder_name +-$", amv("stats").out, re.M)
     assert amv("doctor", "--rebuild").code == 0
     stats = amv("stats", "--json").json
     assert (stats["live"], stats["embedder"], stats["dimension"]) == (10, "one (of) theirs", 32)

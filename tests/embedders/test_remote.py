@@ -579,10 +579,28 @@ def test_an_address_where_nobody_is_makes_no_file(tmp_path: Path) -> None:
     with serving() as gone:
         settings = settings_for(gone)
 
-    with pytest.raises(EmbedderError, match="can't be reached"):
+    with pytest.raises(EmbedderError, match=r"^remote:m at http://\S+ can't be reached: "):
         amv.Memory.open(str(tmp_path / "a.db"), embedder="remote:m", settings=settings)
 
     assert list(tmp_path.iterdir()) == []
+    # A file of another embedder's vectors is left alone, too.
+    path = str(tmp_path / "b.db")
+    amv.Memory.open(path, embedder="hashing").close()
+    with pytest.raises(EmbedderError, match=r"^remote:m at http://\S+ can't be reached: "):
+        amv.Memory.open(path, embedder="remote:m", settings=settings)
+
+
+@pytest.mark.parametrize("body", [b"", b" \n", b"no"])
+def test_a_refusal_without_words_has_no_colon_before_them(
+    server: Endpoints, slept: Slept, body: bytes
+) -> None:
+    server.always = refusing(500, body)
+
+    with embedder(server, slept, tries=2) as model, pytest.raises(EmbedderError) as caught:
+        model.embed(["a"])
+
+    told = f"answered 500{': no' if body.strip() else ''}; tried 2 times"
+    assert str(caught.value).endswith(told)
 
 
 def test_changing_over_to_a_remote_model_and_back_goes_on_where_it_failed(

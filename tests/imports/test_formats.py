@@ -391,6 +391,8 @@ def test_mem0(memory: amv.Memory, stream: io.BytesIO, base: tuple[str, ...] | No
 
     assert (report.format, report.added, report.left_out) == ("mem0", 3, {"empty": 1})
     base = base or ()
+    owners = ("ida",), ("agent", "poet"), ("run", "r1")
+    assert report.namespaces == {(*base, *owner): 1 for owner in owners}
     (rows,) = memory.list(namespace=(*base, "ida")).items
     assert (rows.content, rows.valid_from.timestamp()) == ("Rows every Sunday", MARCH_S)
     assert rows.metadata == {

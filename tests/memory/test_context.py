@@ -23,8 +23,11 @@ def lumpy(text: str) -> int:
     return (len(text) + 5) // 3 + text.count("\n-") * 2
 
 
-entries_ = st.lists(st.text(max_size=30), max_size=8).map(
-    lambda contents: [entry(content, str(i)) for i, content in enumerate(contents)]
+entries_ = st.lists(st.tuples(st.text(max_size=30), st.booleans()), max_size=8).map(
+    lambda told: [
+        ContextEntry(id=str(i), content=content, valid_from=DAY, contradicted=contradicted)
+        for i, (content, contradicted) in enumerate(told)
+    ]
 )
 counters = st.sampled_from([len, estimate_tokens, lumpy])
 
@@ -35,6 +38,18 @@ def test_items_become_a_dated_list() -> None:
 
     assert packed.text == "- [2026-11-30] Prefers tea.\n- [2026-11-30] Lives in Rome."
     assert packed.item_ids == ("a", "b")
+    assert packed.tokens == estimate_tokens(packed.text)
+
+
+def test_what_may_be_contradicted_is_marked_within_the_cap() -> None:
+    """An agent would rely on it otherwise; the mark counts as part of the block."""
+    doubtful = ContextEntry(id="a", content="Likes\ntea.", valid_from=DAY, contradicted=True)
+    text = "- [2026-11-30] (contradicted?) Likes\n  tea."
+
+    assert pack([doubtful], len(text), len).text == text
+    assert pack([doubtful], len(text) - 1, len).text == ""
+    packed = pack([doubtful, entry("Lives in Rome.")], 100, estimate_tokens)
+    assert packed.text == f"{text}\n- [2026-11-30] Lives in Rome."
     assert packed.tokens == estimate_tokens(packed.text)
 
 

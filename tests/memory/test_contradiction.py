@@ -26,6 +26,12 @@ PORTS = ("The server listens on port 8080", "The server listens on port 8081")
         ("Launch planned for March 1st", "Launch planned for April 15"),
         ("ticket-7 was closed by mistake", "ticket-7 was opened by mistake"),
         ("approved the renewal for Acme", "do not approve any renewal for Acme"),
+        ("Ann's boss is Bob", "Ann's boss is Cid"),
+        ("Ann is allergic to nuts", "Ann is not allergic to nuts"),
+        ("Ann likes tea", "Ann hates tea"),
+        ("Ann studies in Oslo", "Ann studies in Rome"),
+        ("The meeting is on Monday", "The meeting is on Friday"),
+        ("The boat is owned by Ann Holm", "The boat is owned by Ann Lind"),
     ],
 )
 def test_two_texts_that_cannot_both_hold(one: str, other: str) -> None:
@@ -54,6 +60,18 @@ def test_two_texts_that_cannot_both_hold(one: str, other: str) -> None:
         ("we trust Ann, says Bob", "we trust Cid, says Bob"),
         ("the sky is blue", "a grey sea is deep"),
         ("Committed to close the Initech deal by May", "Committed to close the Acme deal by May"),
+        ("My sister lives in Rome", "My brother lives in Rome"),
+        ("I have a sister in Oslo", "I have a brother in Oslo"),
+        ("Ann's sister is a nurse", "Ann's brother is a nurse"),
+        ("the user\u2019s dog is called Rex", "the user\u2019s cat is called Tom"),
+        ("Ann is allergic to nuts", "Ann is allergic to cats"),
+        ("Ann likes tea", "Ann likes coffee"),
+        ("Ann loves her garden", "Ann loves her sister"),
+        ("Ida_Holm: Speaks Danish", "Ida_Holm: Speaks English"),
+        ("Ida_Holm: Owns Heron", "Ida_Holm looks after Heron"),
+        ("Ann met Bob", "Ann married Bob"),
+        ("Ann likes jazz", "Ann plays jazz every week"),
+        ("Ann reads fantasy novels", "Ann writes fantasy novels"),
     ],
 )
 def test_two_texts_that_can_both_hold(one: str, other: str) -> None:
@@ -92,6 +110,50 @@ def test_both_texts_are_flagged_and_both_stay(world: World) -> None:
     assert [item.status for item in both] == [Status.LIVE] * 2
     assert set(world.found("server port")) == {old.id, new.id}
     assert world.store.check() == []
+
+
+def test_who_contradicts_a_text_is_told_until_it_is_confirmed_or_gone(world: World) -> None:
+    """A flag alone says that something is wrong, and not what to look at."""
+    old, new = (world.add(text) for text in PORTS)
+    world.memory.add(PORTS[0], namespace=BOB)
+    world.add("the weather is fine")
+
+    def against(item_id: str) -> list[str]:
+        return [item.id for item in world.memory.contradicting(item_id, namespace=ALICE)]
+
+    assert (against(old.id), against(new.id)) == ([new.id], [old.id])
+
+    world.memory.confirm(old.id)
+    assert (against(old.id), against(new.id)) == ([], [old.id])
+
+    world.memory.refute(old.id)
+    assert (against(old.id), against(new.id)) == ([], [])
+
+
+def test_who_contradicts_a_claim_is_told(world: World) -> None:
+    """Those that say otherwise, and texts that seem to; not those that it has superseded."""
+    world.claim("Bonn", source_trust=0.8)
+    rome = world.claim("Rome", source_trust=0.8)
+    world.claim("Rome", source_trust=0.8)
+    oslo = world.claim("Oslo", source_trust=0.2)
+    ended = world.clock() + 10.0
+    world.claim("Kiel", source_trust=0.1, valid_until=ended)
+    world.clock.advance(20.0)
+    text = world.add("lives in Turin")
+
+    found = {item.id for item in world.memory.contradicting(rome.id)}
+
+    assert found == {oslo.id, text.id}
+
+
+def test_no_text_is_told_to_contradict_where_nothing_is_guessed(store: Store) -> None:
+    """What the memory was told not to compare, it doesn't compare when it is asked either."""
+    world = World(store, replace(SMALL, flag_contradictions=False))
+    rome = world.claim("Rome", source_trust=0.8)
+    oslo = world.claim("Oslo", source_trust=0.2)
+    world.add("lives in Turin")
+
+    assert [item.id for item in world.memory.contradicting(rome.id)] == [oslo.id]
 
 
 def test_a_question_contradicts_nothing(world: World) -> None:

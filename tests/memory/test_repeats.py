@@ -44,6 +44,9 @@ def test_a_recalled_block_told_again_fifty_times_grows_nothing(world: World) -> 
     world.claim("Rome")
     world.add("first line\n\n- [2026-11-30] second line\r\nthird", source="ann", pinned=True)
     world.add("no break\u2028here \x0b nor here", metadata={"session": 1})
+    world.add("(contradicted?) so it says")
+    world.add("The server listens on port 8080")
+    assert world.add("The server listens on port 8081").contradicted
     live = world.row().live
     block = world.memory.context("first line of Rome", namespace=ALICE, token_budget=4000)
 

@@ -24,6 +24,21 @@ def test_the_best_items_are_packed_in_order_of_rank(world: World) -> None:
     assert 0 < context.tokens <= 800
 
 
+def test_the_block_marks_what_is_contradicted(world: World) -> None:
+    """Both sides, until one is confirmed; and what is not in doubt is left alone."""
+    old, _ = (world.add(f"The server listens on port {port}") for port in (8080, 8081))
+    world.add("The server runs Debian 13")
+    world.memory.confirm(old.id)
+
+    lines = world.memory.context("server", namespace=ALICE).text.splitlines()
+
+    assert {line.removeprefix("- [2023-11-14] ") for line in lines} == {
+        "The server listens on port 8080",
+        "(contradicted?) The server listens on port 8081",
+        "The server runs Debian 13",
+    }
+
+
 def test_the_block_keeps_to_its_cap(world: World) -> None:
     """Counted by whoever knows the tokenizer."""
     world.fill(30)

@@ -5,6 +5,19 @@ arguments with `options`, opens the memory through its `session`, and shows what
 it got with `output`.  Nothing here decides anything about items.
 """
 
-from amv.cli.app import main
+from collections.abc import Sequence
 
 __all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `amv` with *arguments*, or the process's own; return the exit code.
+
+    Ctrl-C ends it in one way, also while modules are loaded.
+    """
+    try:
+        from amv.cli import app
+
+        return app.main(arguments)
+    except KeyboardInterrupt:
+        return 130

@@ -1,21 +1,31 @@
 """The application: its commands, the options before them, and how a run ends.
 
-Exit codes: 0 done, 1 an error told in one line, 2 a usage error, 130 stopped by
-Ctrl-C, 141 whoever read the output closed it.  Anything unexpected keeps its
-traceback.
+Exit codes: 0 done, 1 an error told in one line, 2 a usage error, 141 whoever read
+the output closed it; 130, stopped by Ctrl-C, is what `amv.cli.main` makes of that.
+Anything unexpected keeps its traceback.
 """
 
 import logging
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 import typer.main
 
 import amv
-from amv.cli import guarding, items, learning, output, policing, serving, transfer, upkeep
+from amv.cli import (
+    doubts,
+    guarding,
+    items,
+    learning,
+    output,
+    policing,
+    serving,
+    transfer,
+    upkeep,
+)
 from amv.cli.session import Session
 from amv.errors import AmvError
 
@@ -32,6 +42,8 @@ app.command("context")(items.context_block)
 app.command("list")(items.list_items)
 app.command("get")(items.get)
 app.command("update")(items.update)
+app.command("confirm")(doubts.confirm)
+app.command("refute")(doubts.refute)
 app.command("forget")(items.forget)
 app.command("stats")(upkeep.stats)
 app.command("sweep")(upkeep.sweep)
@@ -97,7 +109,10 @@ def before_the_command(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `amv` with *arguments*, or the process's own; return the exit code."""
+    """Run `amv` with *arguments*, or the process's own; return the exit code.
+
+    Raises KeyboardInterrupt.
+    """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     output.survive_any_locale()
@@ -112,10 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except output.PipeClosed:
         output.discard_stdout()
         return 141
-    except KeyboardInterrupt:
-        return 130
     except typer.TyperException as error:
-        _report_usage(error, _path_of(command, arguments), as_json=as_json)
+        _report_usage(error, *_named(command, arguments), as_json=as_json)
         return error.exit_code
     except AmvError as error:
         if logging.getLogger("amv").isEnabledFor(logging.DEBUG):
@@ -125,24 +138,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _path_of(command: object, arguments: Sequence[str]) -> str:
-    """Return the command that arguments name, such as "amv keys create"."""
+def _named(command: Any, arguments: Sequence[str]) -> tuple[Any, str]:
+    """Return the command that arguments name, and what calls it, such as "amv keys create"."""
     path = "amv"
     for argument in arguments:
         known = getattr(command, "commands", {})
         if argument in known:
             command, path = known[argument], f"{path} {argument}"
-    return path
+    return command, path
 
 
-def _report_usage(error: typer.TyperException, path: str, *, as_json: bool) -> None:
+def _takes(command: Any, option: str) -> bool:
+    """Return whether a command, or one of its commands, has an option."""
+    own = any(option in (*p.opts, *p.secondary_opts) for p in command.params)
+    return own or any(_takes(one, option) for one in getattr(command, "commands", {}).values())
+
+
+def _report_usage(error: Any, command: Any, path: str, *, as_json: bool) -> None:
     message = error.format_message()
     option = getattr(error, "option_name", None)
     missing = getattr(error, "param", None)
+    refusing = getattr(getattr(error, "ctx", None), "command", None)
     if missing is not None and missing.name == "namespace":
         message = "--namespace (-n) is needed: whose memory this is, such as a/b"
     elif option in BEFORE_THE_COMMAND:
         message = f"{option} stands before the command: amv {option} ... {path.partition(' ')[2]}"
+    elif option is not None and hasattr(refusing, "commands") and _takes(command, option):
+        # It came before the command that it is an option of.
+        own = f"{path} COMMAND" if hasattr(command, "commands") else path
+        message = f"put {option} after the command: {own} ... {option}"
     elif path in TAKING_TEXT and option is not None and not option.startswith("--"):
         message += '; a text that begins with a hyphen comes after --, as in -- "-5 degrees"'
     elif path in TAKING_TEXT and "unexpected extra argument" in message:

@@ -2,11 +2,13 @@
 
 import json
 import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from amv.cli import options, output
+from amv.cli import doubts, options, output
 from amv.cli.session import session_of
 from amv.errors import ItemNotFound
 
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
 
 LIST_PAGE = 1000
 """How many items `list --all` reads at a time."""
-
-ItemId = Annotated[str, typer.Argument(metavar="ID", help="The item's id.")]
 
 
 def add(
@@ -71,18 +71,33 @@ def add(
     session = session_of(context)
     wiring.check_add({"content": text, "namespace": name, **fields}, session.settings())
     with session.open(makes_it=True) as memory:
+        began = datetime.now(UTC)
         item = memory.add(text, namespace=name, **fields)
+        is_present = item.created_at < began
+        others = doubts.against(memory, item)
     if as_json:
-        output.write_json(output.item_json(item))
-        return
-    said = f"{item.id} is in {output.shown_namespace(item.namespace)}"
-    if item.supersedes is not None:
+        output.write_json({**_json(item, others), "present": is_present})
+    else:
+        output.write(output.visible(_added(item, others, is_present=is_present)) + "\n")
+
+
+def _added(item: "Item", others: Sequence["Item"], *, is_present: bool) -> str:
+    """Return what to say of an item that was added, or was there and stayed as it was."""
+    where = output.shown_namespace(item.namespace)
+    said = f"{item.id} is in {where}"
+    if is_present:
+        said += f" already, since {output.shown_time(item.created_at)}"
+    elif item.supersedes is not None:
         said += f", and supersedes {item.supersedes}"
     if item.superseded_by is not None:
         said += f", superseded already by {item.superseded_by}"
-    if item.contradicted:
-        said += "; it contradicts what is known from a source trusted more"
-    output.write(output.visible(said) + "\n")
+    doubt = "" if is_present else doubts.told(item, others)
+    return f"{said}; {doubt}" if doubt else said
+
+
+def _json(item: "Item", others: Sequence["Item"]) -> dict[str, object]:
+    """Return an item as JSON has it, with the ids of those that stand against it."""
+    return output.item_json(item) | {"contradicts": [other.id for other in others]}
 
 
 def search(
@@ -124,7 +139,7 @@ def search(
                     f"{hit.similarity:.3f}",
                     hit.item.tier.name,
                     f"{hit.item.value:.3f}",
-                    output.shortened(hit.item.content),
+                    doubts.marked(hit.item),
                 )
                 for hit in result.hits
             ],
@@ -270,7 +285,7 @@ def _write_items(items: tuple["Item", ...], *, as_json: bool, has_header: bool) 
 
 def get(
     context: typer.Context,
-    item_id: ItemId,
+    item_id: options.ItemId,
     namespace: options.Needed,
     has_history: Annotated[
         bool, typer.Option("--history", help="Also what it, and what it superseded, said before.")
@@ -286,20 +301,21 @@ def get(
             if note := output.no_namespace(memory, name):
                 error.add_note(note)
             raise
+        others = doubts.against(memory, item)
         history = memory.history(item_id, namespace=name) if has_history else []
     if as_json:
-        data = output.item_json(item)
+        data = _json(item, others)
         if has_history:
             data["history"] = [output.history_json(entry) for entry in history]
         output.write_json(data)
         return
-    output.write_fields(_fields(item))
+    output.write_fields(_fields(item, others))
     if has_history:
         output.write("\n")
         _write_history(history)
 
 
-def _fields(item: "Item") -> dict[str, str]:
+def _fields(item: "Item", others: Sequence["Item"]) -> dict[str, str]:
     shown: dict[str, str] = {}
     for name, value in output.item_json(item).items():
         if value in (None, ""):
@@ -311,6 +327,7 @@ def _fields(item: "Item") -> dict[str, str]:
         else:
             shown[name] = json.dumps(value, ensure_ascii=False)
     shown["namespace"] = output.shown_namespace(item.namespace)
+    shown["contradicts"] = "\n".join(map(doubts.named, others)) or "-"
     return shown
 
 
@@ -331,7 +348,7 @@ def _write_history(history: list["HistoryEntry"]) -> None:
 
 def update(
     context: typer.Context,
-    item_id: ItemId,
+    item_id: options.ItemId,
     namespace: options.Needed,
     content: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The new text; - reads stdin.")
@@ -373,10 +390,11 @@ def update(
             item = memory.pin(item_id, pinned, namespace=name)
         else:
             item = memory.update(item_id, namespace=name, **changes)
+        others = doubts.against(memory, item)
     if as_json:
-        output.write_json(output.item_json(item))
+        output.write_json(_json(item, others))
     else:
-        output.write_fields(_fields(item))
+        output.write_fields(_fields(item, others))
 
 
 def forget(

@@ -20,6 +20,7 @@ _PYTHON_TUPLE = re.compile(r"""\s*\(\s*['"].*\)\s*$""", re.DOTALL)
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print JSON for programs; errors too, on stderr.")
 ]
+ItemId = Annotated[str, typer.Argument(metavar="ID", help="The item's id.")]
 Needed = Annotated[
     str,
     typer.Option(

@@ -10,7 +10,7 @@ import secrets
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from amv.wiring import Memory
 
 _DRAFT = ".amv-export-"
+NAMESPACES_MAX = 5
+"""How many namespaces an import names to people."""
+
 _LOCKED_WITHIN_S = 60.0
 """A draft that is younger may have been made a moment ago, and not be locked yet."""
 
@@ -214,7 +217,7 @@ def import_items(
     if as_json:
         output.write_json(_told(report))
     else:
-        _write_report(report)
+        _write_report(report, name)
 
 
 def _tell_bad(bad: BadLine, *, skips_bad: bool, as_json: bool) -> None:
@@ -266,12 +269,16 @@ def _told(report: "ImportReport") -> dict[str, object]:
         return {"lines": report.read, **counts}
     told = {"format": report.format, "read": report.read, **counts}
     told |= {"left_out": dict(report.left_out), "dry_run": report.dry_run}
+    if report.format != "items":
+        told["namespaces"] = [
+            {"namespace": list(name), "added": n} for name, n in report.namespaces.items()
+        ]
     if report.dry_run:
         told["first"] = list(report.first)
     return told
 
 
-def _write_report(report: "ImportReport") -> None:
+def _write_report(report: "ImportReport", name: tuple[str, ...] | None) -> None:
     if report.first:
         output.write_table(
             ("namespace", "from", "content"),
@@ -296,6 +303,18 @@ def _write_report(report: "ImportReport") -> None:
         f"{output.counted(report.skipped, 'bad line' if is_lines else 'bad place')} skipped"
         f"{f'; left out: {left_out}' if left_out else ''}\n"
     )
+    if set(report.namespaces) - {name}:
+        # Not, or not only, where it was told to go.
+        output.write(output.visible(_whose(report.namespaces, added)) + "\n")
+
+
+def _whose(namespaces: Mapping[tuple[str, ...], int], added: str) -> str:
+    """Return to which namespaces items were added, most first."""
+    few = list(namespaces.items())[:NAMESPACES_MAX]
+    said = ", ".join(f"{n} to {output.shown_namespace(name)}" for name, n in few)
+    more = len(namespaces) - len(few)
+    others = f", {sum(namespaces.values()) - sum(n for _, n in few)} to {more} others"
+    return f"{added}: {said}{others if more else ''}"
 
 
 def _moment(at: object) -> datetime | None:

@@ -18,6 +18,8 @@ def stats(
     as_json: options.AsJson = False,
 ) -> None:
     """Show how much a memory holds."""
+    from amv import embedders
+
     name = options.namespace_or_all(namespace)
     with session_of(context).open(embeds=False) as memory:
         totals = memory.stats(name)
@@ -34,12 +36,13 @@ def stats(
         "cells": totals.cells,
         "store_bytes": totals.store_bytes,
         "embedder": totals.embedder,
+        "embedder_name": embedders.name_of(totals.embedder),
         "dimension": totals.dimension,
     }
     if as_json:
         output.write_json(data)
         return
-    shown = {key: str(value) for key, value in data.items()}
+    shown = {key: "-" if value is None else str(value) for key, value in data.items()}
     shown["namespace"] = _of(name)
     shown["tiers"] = ", ".join(f"{tier.name} {n}" for tier, n in sorted(totals.tiers.items())[::-1])
     output.write_fields(shown)

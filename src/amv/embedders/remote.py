@@ -268,7 +268,7 @@ class RemoteEmbedder(Closing):
         if len(text) > _TOLD_CHARS_MAX:
             text = text[: _TOLD_CHARS_MAX - 1] + "…"
         hint = "; is AMV_EMBEDDER_KEY right?" if reply.status in (401, 403) else ""
-        return f"answered {reply.status}: {text}{hint}"
+        return f"answered {reply.status}{text and f': {text}'}{hint}"
 
     def _retry_after_s(self, reply: _Reply) -> float | None:
         """Return how many seconds the server says to wait, None if it does not say."""

@@ -1,9 +1,10 @@
 """One import from beginning to end: the format told or named, entries written, all counted."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -19,7 +20,7 @@ from amv.imports.stores import mcp, mem0
 from amv.imports.turns import Mapper
 from amv.imports.writing import BadLine, Entry, Tally, Target, Writing
 from amv.memory.intake import Intake, Request
-from amv.memory.item import Row, check_id, check_namespace
+from amv.memory.item import Namespace, Row, check_id, check_namespace
 from amv.memory.settings import MemorySettings
 from amv.memory.transfer import RestoreReport, parsed
 
@@ -39,8 +40,9 @@ class ImportReport:
     """What an import did, or would do if it was a rehearsal.
 
     *read* counts lines, or elements of a document, up to the last that was dealt with; *left_out*
-    what is no memory, by why; *first* holds the fields of the first items that a rehearsal would
-    add, and is empty otherwise.
+    what is no memory, by why; *namespaces* what was added, by whose memory it became (nothing of
+    `items`, whose lines say so); *first* holds the fields of the first items that a rehearsal
+    would add, and is empty otherwise.
     """
 
     format: str
@@ -51,6 +53,7 @@ class ImportReport:
     left_out: Mapping[str, int]
     dry_run: bool
     first: tuple[Mapping[str, Any], ...] = ()
+    namespaces: Mapping[Namespace, int] = field(default_factory=dict)
 
 
 def format_of(value: object) -> str | None:
@@ -123,6 +126,7 @@ class Import:
         self.format = format or format_of(self._source.first) or self._of_last_resort()
         self._mapper = Mapper(self.format, name, neighbours, by_conversation)
         self.tally = Tally()
+        self._added: Counter[Namespace] = Counter()
 
     def _of_last_resort(self) -> str:
         if self._source.is_empty:
@@ -153,6 +157,7 @@ class Import:
             left_out={name: n for name, n in sorted(self._mapper.left_out.items()) if n},
             dry_run=self._rehearsal is not None,
             first=tuple(self._rehearsal.first) if self._rehearsal is not None else (),
+            namespaces=dict(self._added.most_common()),
         )
 
     def _run_lines(self) -> None:
@@ -166,7 +171,7 @@ class Import:
         run.run(self._source.lines())
 
     def _run_entries(self) -> None:
-        writing = Writing(self._target, on_bad=self._on_bad)
+        writing = Writing(_Counting(self._target, self._added), on_bad=self._on_bad)
         self.tally = writing.tally
         last = 0
         for entry in self._entries():
@@ -184,6 +189,23 @@ class Import:
         if self.format in _OF_TURNS:
             return mapper.entries(_OF_TURNS[self.format](pieces, mapper.left_out))
         return _OF_MEMORIES[self.format](pieces, mapper)
+
+
+class _Counting:
+    """A memory that counts what is added to it, by namespace."""
+
+    def __init__(self, memory: Target, added: Counter[Namespace]) -> None:
+        self._memory = memory
+        self._added = added
+        self.get, self.stats = memory.get, memory.stats
+
+    def add_many(self, items: Iterable[Mapping[str, Any]]) -> "Sequence[Item]":
+        """Add items, of which several of one id are one."""
+        given = list(items)
+        done = self._memory.add_many(given)
+        distinct = dict.fromkeys((tuple(fields["namespace"]), fields["id"]) for fields in given)
+        self._added.update(name for name, _ in distinct)
+        return done
 
 
 def import_file(

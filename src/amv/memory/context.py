@@ -9,6 +9,10 @@ Each item is one list entry, its further lines indented, so that no content can
 pass itself off as another entry:
 
     - [2026-11-30] Prefers window seats.
+    - [2026-12-01] (contradicted?) Prefers aisle seats.
+
+The mark stands where something else that is known seems to say otherwise, so
+that whoever reads it asks rather than relies on it.
 """
 
 import re
@@ -19,17 +23,22 @@ from datetime import UTC, datetime
 from amv.checks import shown
 from amv.errors import InvalidInput
 
+IN_DOUBT = "(contradicted?)"
+"""What stands before a content that something else seems to contradict."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextEntry:
     """One item to pack; *valid_from* is aware and is shown as a date in UTC.
 
     That is when it began to hold: of what was imported, not the day it was imported on.
+    *contradicted* marks it as in doubt.
     """
 
     id: str
     content: str
     valid_from: datetime
+    contradicted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +105,8 @@ def date_of(moment: datetime) -> str:
 
 
 def _block(entry: ContextEntry) -> str:
-    return f"- [{date_of(entry.valid_from)}] " + "\n  ".join(entry.content.splitlines())
+    mark = f"{IN_DOUBT} " if entry.contradicted else ""
+    return f"- [{date_of(entry.valid_from)}] {mark}" + "\n  ".join(entry.content.splitlines())
 
 
 _BEGINNING = re.compile(r"^- \[(\d{4}-\d\d-\d\d)\] ", re.MULTILINE)
@@ -105,7 +115,8 @@ _BEGINNING = re.compile(r"^- \[(\d{4}-\d\d-\d\d)\] ", re.MULTILINE)
 def quoted(text: str) -> list[tuple[str, str]]:
     r"""Return date and content of each entry of a block that `pack` made.
 
-    A content's lines may still be indented.  Of what does not begin as a block, nothing.
+    A content's lines may still be indented, and `IN_DOUBT` stand before it.  Of what does
+    not begin as a block, nothing.
 
     >>> quoted("- [2026-11-30] Likes windows.\n- [2026-12-01] Flies\n  early.")
     [('2026-11-30', 'Likes windows.\n'), ('2026-12-01', 'Flies\n  early.')]

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from amv.errors import Conflict, InvalidInput
 from amv.memory import contradiction, lexical, repeats
-from amv.memory.context import date_of, quoted
+from amv.memory.context import IN_DOUBT, date_of, quoted
 from amv.memory.edit import Edit, indexed_text
 from amv.memory.given import NewItem, same_or_conflict
 from amv.memory.item import Protection, Row, State, Status, utc
@@ -165,15 +165,19 @@ def _first_quoted(edit: Edit, new: Row) -> Row | None:
     entries = quoted(new.content)
     if not 1 <= len(entries) <= QUOTED_MAX or not repeats.is_plain(new):
         return None
-    digests = [repeats.digest(content) for _, content in entries]
-    keys = edit.tx.told(edit.row.ns_id, sorted(set(digests)))
+    plain = [(date, text.removeprefix(IN_DOUBT)) for date, text in entries]
+    digests = {repeats.digest(text) for _, text in entries + plain}
+    keys = edit.tx.told(edit.row.ns_id, sorted(digests))
     rows = edit.tx.rows([key for same in keys.values() for key in same[-REPEATS_MAX:]])
     known = {
         (date_of(utc(row.valid_from_s)), repeats.normal_form(row.content)): row
         for row in rows.values()
         if row.is_visible(edit.now_s, edit.now_s)
     }
-    found = [known.get((date, repeats.normal_form(content))) for date, content in entries]
+    found = [
+        known.get((date, repeats.normal_form(text))) or known.get((date, repeats.normal_form(bare)))
+        for (date, text), (_, bare) in zip(entries, plain, strict=True)
+    ]
     return found[0] if all(found) else None
 
 
@@ -226,14 +230,7 @@ def settle_claim(edit: Edit, row: Row, *, is_of_now: bool) -> Row:
     assert row.claim is not None
     if row.valid_until_s is not None and row.valid_until_s <= edit.now_s:
         return row
-    rivals = [
-        rival
-        for rival in edit.tx.claim_rows(edit.row.ns_id, *row.claim.key)
-        if rival.status is Status.LIVE
-        and _is_in_force(rival, edit.now_s)
-        and rival.claim is not None
-        and not rival.claim.says_the_same_as(row.claim)
-    ]
+    rivals = contradiction.rival_claims(edit.tx, row, edit.now_s)
     if is_of_now:
         row = _not_before(row, rivals)
     for rival in sorted(rivals, key=lambda rival: (rival.valid_from_s, rival.key)):
@@ -266,10 +263,6 @@ def _not_before(row: Row, rivals: Sequence[Row]) -> Row:
     if row.valid_until_s is not None and row.valid_until_s <= begins_s:
         return row
     return replace(row, valid_from_s=begins_s)
-
-
-def _is_in_force(row: Row, now_s: float) -> bool:
-    return not row.is_expired(now_s) and (row.valid_until_s is None or row.valid_until_s > now_s)
 
 
 def _ended(row: Row, successor: Row) -> Row:

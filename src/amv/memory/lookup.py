@@ -31,6 +31,9 @@ def embedder_mark(embedder: Embedder) -> str:
     """
     try:
         name, dimension = check_text(embedder.id, "its id", NAME_CHARS_MAX), embedder.dimension
+    except EmbedderError:
+        # It has them, but the server that knows its dimension can't be asked, say.
+        raise
     except Exception as error:
         raise EmbedderError(f"need an embedder with an id and a dimension: {error}") from error
     if isinstance(dimension, int) and not isinstance(dimension, bool) and dimension >= 1:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from amv.checks import check_flag, several, shown
 from amv.errors import InvalidInput, ItemNotFound
-from amv.memory import lookup
+from amv.memory import contradiction, lookup
 from amv.memory import search as searching
 from amv.memory.card import card_of, values_of
 from amv.memory.context import ContextEntry, estimate_tokens, pack
@@ -179,6 +179,21 @@ class MemoryReading:
             row, ns = lookup.find(reader, item_id, namespace, now_s)
             return lookup.history(reader, ns, row, now_s)
 
+    def contradicting(
+        self, item_id: str, *, namespace: Sequence[str] | None = None
+    ) -> builtins.list[Item]:
+        """Return the live items that an item flagged as `contradicted` seems to contradict.
+
+        First those whose claim says otherwise, then texts, of which it is guessed.  Raises
+        ItemNotFound if the item is absent or expired.
+        """
+        now_s = self._clock()
+        with self._store.read() as reader:
+            row, ns = lookup.find(reader, item_id, namespace, now_s)
+            guesses = self._settings.flag_contradictions
+            found = contradiction.against(reader, row, now_s, guesses=guesses)
+            return self._items(found, ns, now_s)
+
     def _item(self, row: Row, ns: NamespaceRow, now_s: float) -> Item:
         return self._items([row], ns, now_s)[0]
 
@@ -316,7 +331,12 @@ class MemoryReading:
         )
         found = self._run(check_namespace(namespace), request, is_shown=False)
         entries = [
-            ContextEntry(id=row.id, content=row.content, valid_from=utc(row.valid_from_s))
+            ContextEntry(
+                id=row.id,
+                content=row.content,
+                valid_from=utc(row.valid_from_s),
+                contradicted=row.contradicted,
+            )
             for row in (match.card.row for match in found.outcome.matches)
         ]
         packed = pack(entries, token_budget, count_tokens)
