@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -24,7 +25,7 @@ from amv.memory.ranking import RankWeights
 from amv.memory.resident import run_resident
 from amv.memory.results import SearchResult
 from amv.memory.service import MemoryService
-from amv.memory.settings import Budget, CellSettings
+from amv.memory.settings import Budget, CellSettings, MemorySettings
 from amv.stores.memory import MemoryStore
 from tests.memory.worlds import ALICE, DAY_S, DIMENSION, MONTH_S, SMALL, WordByWord, World
 
@@ -553,14 +554,15 @@ def test_a_common_word_counts_in_old_items_as_in_new_ones(store: Store) -> None:
     assert ranked(world.memory) == ranked(whole)
 
 
-def distinct_counts(world: World, query: Floats, *, k: int, cold: bool | None) -> tuple[int, int]:
+def distinct_counts(
+    world: World, by: MemorySettings, query: Floats, *, k: int, cold: bool | None
+) -> tuple[int, int]:
     """Say what the warm and the cold part of a vector search should count, by sets of ids.
 
     Each vector counts once, whichever of its three cells leads to it; cells are taken whole,
     nearest first, while they fit.  The best match must be poor, and no item have several vectors.
     """
-    settings, turned = world.settings, rotate(query)
-    budget, cells = settings.budget, settings.cells
+    turned, budget, cells = rotate(query), by.budget, by.cells
     view = View(DIMENSION, budget.hot)
     with world.store.read() as reader:
         view.follow(reader, world.row())
@@ -578,7 +580,7 @@ def distinct_counts(world: World, query: Floats, *, k: int, cold: bool | None) -
             taken += len(new)
         return [], taken
 
-    reserve = min(max(settings.rerank, 2 * k), budget.warm // 2)
+    reserve = min(max(by.rerank, 2 * k), budget.warm // 2)
     room = budget.warm - reserve - len(view.pending) + (budget.cold if cold else 0)
     first = view.index.probe(turned, cells.probes_cold if cold else cells.probes_warm, room)
     asked = first.cell_ids.tolist()
@@ -602,29 +604,27 @@ def distinct_counts(world: World, query: Floats, *, k: int, cold: bool | None) -
     return warm + again, in_cold
 
 
-@pytest.mark.parametrize("cold", [False, True, None])
-@pytest.mark.parametrize("budget", [Budget(), HALF_TIGHT, CLOSE], ids=["wide", "half", "close"])
-@pytest.mark.parametrize("probes", [(10, 20), (40, 60)])
-def test_a_vector_that_stands_in_several_cells_is_scored_once(
-    store: Store, cold: bool | None, budget: Budget, probes: tuple[int, int]
-) -> None:
+def test_a_vector_that_stands_in_several_cells_is_scored_once(store: Store) -> None:
     """What is counted are the vectors, not their places; also where a search goes on into cold."""
-    cells = replace(SMALL.cells, probes_warm=probes[0], probes_cold=probes[1])
-    world = World(store, replace(SMALL, budget=budget, cells=cells, cold_below=1.0))
+    world = World(store, SMALL)
     add_vectors(world, clustered(13, 500, 25))
     world.clock.advance(MONTH_S)
     world.memory.sweep()
-    for query in clustered(14, 12, 12):
-        memory = world.another()
+    for budget, probes, cold in product(
+        (Budget(), HALF_TIGHT, CLOSE), ((10, 20), (40, 60)), (False, True, None)
+    ):
+        cells = replace(SMALL.cells, probes_warm=probes[0], probes_cold=probes[1])
+        by = replace(SMALL, budget=budget, cells=cells, cold_below=1.0)
+        memory = world.another(by)
+        for query in clustered(14, 12, 12):
+            result = memory.search(vector=query, namespace=ALICE, k=4, cold=cold)
 
-        result = memory.search(vector=query, namespace=ALICE, k=4, cold=cold)
-
-        counted = (result.scanned.warm, result.scanned.cold)
-        assert counted == distinct_counts(world, query, k=4, cold=cold)
-        assert is_within(result, budget)
-        assert result.cold_probed == (cold is not False)
-        assert len({hit.item.id for hit in result.hits}) == len(result.hits)
-        assert len(result.hits) == 4 or not result.complete
+            counted = (result.scanned.warm, result.scanned.cold)
+            assert counted == distinct_counts(world, by, query, k=4, cold=cold)
+            assert is_within(result, budget)
+            assert result.cold_probed == (cold is not False)
+            assert len({hit.item.id for hit in result.hits}) == len(result.hits)
+            assert len(result.hits) == 4 or not result.complete
 
 
 @pytest.fixture(scope="module")
