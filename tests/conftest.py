@@ -23,6 +23,11 @@ def pytest_addoption(parser: Any) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Begin with the longest tests, so that no worker is left with one while the others are done."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how many runs and faults tests have counted (`record_property`)."""
     counted: Counter[tuple[str, str]] = Counter()

@@ -27,7 +27,7 @@ STRICT = (0.0005, 0.001)
 
 FRONT_ARMS = ("default", "reference", "myopic", "verify_all", "env_probe")
 ARM_NAMES = tuple(arm.name for arm in ARMS)
-QUICK = (880, 440)
+QUICK = (880, 220)
 """Instances that a quick run learns of, and those that it decides about."""
 
 
@@ -101,7 +101,7 @@ STRESSED = 1_760
 
 def main(
     quick: Annotated[
-        bool, typer.Option("--quick", help="The phone at one price, 440 instances.")
+        bool, typer.Option("--quick", help="The phone at one price, 220 instances.")
     ] = False,
     worlds: Annotated[
         str | None,

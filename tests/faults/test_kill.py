@@ -25,6 +25,7 @@ from tests.faults.workloads import WORKLOADS
 
 pytestmark = [
     pytest.mark.faults,
+    pytest.mark.long,
     needs_strace("an acknowledged write survives kill -9"),
 ]
 

@@ -27,6 +27,7 @@ from tests.server.conftest import client_of
 
 pytestmark = [
     pytest.mark.faults,
+    pytest.mark.long,
     needs_strace("a write that the gateway has acknowledged survives kill -9 of the gateway"),
 ]
 

@@ -17,10 +17,11 @@ from tests.faults.strace import Scene, needs_strace, prepared, problems, spread
 
 pytestmark = [
     pytest.mark.faults,
+    pytest.mark.long,
     needs_strace("an acknowledged write survives a power loss"),
 ]
 
-MOMENTS_MAX = 30
+MOMENTS_MAX = 20
 SHARES = (0.0, 0.5)
 
 

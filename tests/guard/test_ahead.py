@@ -102,7 +102,7 @@ def test_nothing_to_check_is_nothing_to_look_ahead_to() -> None:
     assert lookahead(problem).check is None
 
 
-@pytest.mark.parametrize("number", [790, 372, 348, 849, 345])
+@pytest.mark.parametrize("number", [790, 372, 348])
 def test_after_a_refutation_what_else_may_be_wrong_is_still_checked(number: int) -> None:
     """A repaired action is decided afresh; the chain that stopped there lost up to 17 % here."""
     assert regret(instance(np.random.default_rng([1, number]))) <= 0.05
