@@ -169,8 +169,8 @@ def test_no_screen_is_certified_at_which_nothing_went_ahead(weights: tuple[float
     made = certificate_of(some, epsilon=EPSILON, delta=DELTA)
 
     assert THRESHOLDS[-1] > 0.1
-    assert made.threshold == max(harm_executed(one, THRESHOLDS[-1]) or 0.0 for one in some) == 0.1
-    assert made.executed == 800
+    assert max(harm_executed(one, THRESHOLDS[-1]) or 0.0 for one in some[:2]) == 0.1
+    assert (made.threshold, made.executed) == (0.1, 800)
 
 
 @pytest.mark.parametrize("weights", [(1.0, 1.0), (1.0, 2.0)])
