@@ -118,10 +118,13 @@ class Server:
         return scored(self.memory, query, ns, k)
 
     def watch(self, wanted: list[str], ns: str, for_s: float) -> list[tuple[float, str, list[str]]]:
-        """Search for one item after the other; return when each began, for what, what it found."""
+        """Search for one item after the other; return when each began, for what, what it found.
+
+        It goes on for *for_s*, and until each was searched for once.
+        """
         seen: list[tuple[float, str, list[str]]] = []
         until_s = time.monotonic() + for_s
-        while (now_s := time.monotonic()) < until_s:
+        while (now_s := time.monotonic()) < until_s or len(seen) < len(wanted):
             item_id = wanted[len(seen) % len(wanted)]
             hits = self.memory.search(text_of(item_id), namespace=(ns,), k=3).hits
             seen.append((now_s, item_id, [hit.item.id for hit in hits]))

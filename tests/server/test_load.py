@@ -322,17 +322,18 @@ def test_a_lane_lets_what_was_begun_finish() -> None:
 
 
 def check_health(http: httpx.Client, is_over: Callable[[], bool]) -> None:
-    """Ask for health until something is over; it must be told, and soon."""
-    took: list[float] = []
-    while not is_over() or len(took) < 5:
-        began_s = time.perf_counter()
+    """Ask for health until something is over; it must be told again and again meanwhile.
+
+    How soon is what `python -m bench.health` measures.
+    """
+    answered = 0
+    while not is_over():
         assert http.get("/health").status_code == 200
-        took.append(time.perf_counter() - began_s)
+        answered += not is_over()
         time.sleep(0.005)
 
-    # Promised are 100 ms; the rest is for what else this machine is busy with.
-    assert sorted(took)[len(took) * 9 // 10] < 0.1
-    assert max(took) < 0.5
+    # One or two would be what is answered before and after a loop that waits.
+    assert answered >= 5
 
 
 @pytest.mark.parametrize("kind", ["texts", "vectors"])
