@@ -353,6 +353,20 @@ def test_sessions_are_found_however_their_numbers_are_written(memory: amv.Memory
     assert (report.added, report.left_out) == (6, {})
 
 
+def test_a_session_that_can_not_be_numbered_takes_no_other_with_it(memory: amv.Memory) -> None:
+    """Neither those of its own conversation nor those of the next; what is lost is told."""
+    turn = [{"speaker": "Ida", "text": "one"}]
+    first = {f"session_{number}": turn for number in ("1", "9" * 5000, "3", "²", "1_2", "-1")}
+    told: list[BadLine] = []
+
+    second = {"session_1": [{"speaker": "Tom", "text": "two"}]}
+    report = load(memory, document([first, second]), on_bad=told.append)
+
+    assert (report.added, report.skipped) == (3, 1)
+    assert report.left_out == {"session without a number": 3}
+    assert [(len(bad.where) < 100, "at most 9 digits" in bad.why) for bad in told] == [(True, True)]
+
+
 def test_what_is_imported_is_dated_as_it_was_said(memory: amv.Memory) -> None:
     load(memory, document(LOCOMO))
 
@@ -617,7 +631,7 @@ WRONG: list[tuple[str, object, str]] = [
     ("locomo", [{}], r"\[0\]: need a conversation with session_1"),
     ("locomo", [{"session_1": [], "session_2": 5}], r"\[0\]\.session_2: need an array"),
     ("locomo", [{"session_1234567890": []}], r"session_1234567890: need a number of .* 9 digits"),
-    ("locomo", [{f"session_{'1' * 5000}": []}], r"session_1.*: need a number of a session"),
+    ("locomo", [{f"session_{'1' * 5000}": []}], r'session_1.*…"\]: need a number of a session'),
     ("locomo", [{"session_1": [{"text": "a"}]}], r"session_1\[0\]\.speaker: need who speaks"),
     ("locomo", {"session_1": [], "session_1_date_time": "x"}, "session_1_date_time: need a time"),
     ("mem0", [{}], r"\[0\]: need a memory, with its text under memory"),

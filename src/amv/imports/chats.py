@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from amv.imports.fields import a_list, a_name, a_text, a_time, an_object, at, needed
-from amv.imports.reading import Piece, each, each_of
+from amv.imports.reading import Piece, bad, each, each_of
 from amv.imports.turns import Turn, turn_of
 from amv.imports.writing import BadLine
 
@@ -239,29 +239,38 @@ def locomo(pieces: Pieces, left_out: Counter[str]) -> Turns:
         where = at(piece.where, "conversation") if is_whole else piece.where
         sessions = data["conversation"] if is_whole else data
         own_id = a_name(data, "sample_id", "id")
-        numbered = _numbered(sessions, where)
+        numbered, too_long = _numbered(sessions, left_out)
         threads.thread += 1
         for number, key in numbered:
             threads.stretch += 1
             now = threads.stretch, threads.thread
             yield from _session(piece, where, sessions, (number, key), now, left_out, own_id)
+        for key in too_long:
+            what = f"a number of a session of at most {_SESSION_DIGITS_MAX} digits"
+            yield bad(piece, needed(at(where, key), what, key.removeprefix("session_")))
 
     return each(pieces, read)
 
 
-def _numbered(sessions: dict[str, Any], where: str) -> list[tuple[int, str]]:
-    """Return the number and the key of each session, in their order.
+def _numbered(
+    sessions: dict[str, Any], left_out: Counter[str]
+) -> tuple[list[tuple[int, str]], list[str]]:
+    """Return number and key of each session, in their order, and keys whose number is too long.
 
-    Keys that write one number differently are sessions of their own.
+    Keys that write one number differently are sessions of their own.  Turns under a key that
+    has no number are counted as left out.
     """
     numbered: list[tuple[int, str]] = []
-    for key in sessions:
-        if match := _SESSION.fullmatch(key):
-            if len(match[1]) > _SESSION_DIGITS_MAX:
-                most = f"a number of a session of at most {_SESSION_DIGITS_MAX} digits"
-                raise needed(at(where, key), most, match[1])
+    too_long: list[str] = []
+    for key, value in sessions.items():
+        match = _SESSION.fullmatch(key)
+        if match is not None and len(match[1]) <= _SESSION_DIGITS_MAX:
             numbered.append((int(match[1]), key))
-    return sorted(numbered)
+        elif match is not None:
+            too_long.append(key)
+        elif key.startswith("session_") and isinstance(value, list):
+            left_out["session without a number"] += len(value)
+    return sorted(numbered), too_long
 
 
 def _session(

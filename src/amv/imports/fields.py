@@ -14,6 +14,8 @@ from amv.memory.item import check_time
 
 TITLE_CHARS_MAX = 1000
 SPEAKER_CHARS_MAX = 200
+_KEY_CHARS_MAX = 80
+"""How much of a key stands in a path."""
 
 _MILLISECONDS_FROM = 1e11
 """Unix seconds reach it in the year 5138; milliseconds had it in 1973."""
@@ -52,8 +54,10 @@ def at(where: str, key: str | int) -> str:
     """
     if isinstance(key, int):
         return f"{where}[{key}]"
+    if len(key) > _KEY_CHARS_MAX:
+        key = key[: _KEY_CHARS_MAX - 1] + "…"
     if not re.fullmatch(r"\w+", key):
-        return f'{where}["{key[:80]}"]'
+        return f'{where}["{key}"]'
     separator = " at " if where.startswith("line ") and " at " not in where else "."
     return f"{where}{separator}{key}" if where else key
 
