@@ -24,7 +24,7 @@ def pytest_addoption(parser: Any) -> None:
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Begin with the longest tests, so that no worker is left with one while the others are done."""
+    """Begin with the longest tests, so that no worker is left with one at the end."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 

@@ -1,5 +1,6 @@
 """Repeats: what is told again becomes no second item, and what differs stays apart."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -50,13 +51,39 @@ def test_a_recalled_block_told_again_fifty_times_grows_nothing(world: World) -> 
     live = world.row().live
     block = world.memory.context("first line of Rome", namespace=ALICE, token_budget=4000)
 
-    for source in (None, "agent") * 25:
-        again = world.add(block.text, source=source)
-        assert again.id == block.item_ids[0]
+    ways = [
+        block.text,
+        f"\n  {block.text}\n\n",
+        f"\ufeff{block.text}",
+        block.text.replace("\n", "\r\n"),
+        block.text.replace("\n- [", "\n\n- ["),
+    ]
+    for way, source in product(ways * 5, (None, "agent")):
+        assert world.add(way, source=source).id == block.item_ids[0]
+    assert world.add(block.text, valid_from=world.clock()).id == block.item_ids[0]
 
     assert len(block.item_ids) == live
     assert world.row().live == live
     assert world.memory.context("first line of Rome", namespace=ALICE, token_budget=4000) == block
+
+
+def test_hits_joined_and_told_again_grow_nothing(world: World) -> None:
+    """Sentences below each other that are all there say nothing new; a list does."""
+    world.add("Ann likes green tea")
+    world.add("Ann lives in Rome")
+    world.add("tea")
+    world.add("rice")
+
+    for _ in range(50):
+        hits = world.memory.search("Ann likes living in Rome", namespace=ALICE, k=2).hits
+        joined = "\n".join(hit.item.content for hit in hits)
+        assert world.add(joined).id == hits[0].item.id
+        assert world.add(f"{joined}\n\n").id == hits[0].item.id
+
+    assert world.row().live == 4
+    world.add("tea\nrice")
+    world.add("Ann likes green tea\nAnn lives in Oslo")
+    assert world.row().live == 6
 
 
 def test_a_block_of_one_batch_repeats_what_came_before_it(world: World) -> None:
@@ -83,7 +110,7 @@ def test_a_block_of_one_batch_repeats_what_came_before_it(world: World) -> None:
         {"pinned": True},
         {"expires_at": 4e9},
         {"valid_until": 4e9},
-        {"valid_from": 10.0},
+        {"valid_from": 4e9},
     ],
     ids=lambda fields: str(fields)[:40],
 )
@@ -160,6 +187,38 @@ def test_what_says_less_is_a_repeat(world: World) -> None:
     assert again.created_at == first.created_at
 
 
+def test_an_echo_of_what_a_trusted_source_or_a_claim_said_is_no_item(world: World) -> None:
+    """It would outlive what it repeats: the claim is superseded, and the echo is not."""
+    claim = world.claim("Rome")
+    said = world.add(TEXT, source="ann", source_trust=0.9)
+
+    assert world.add(claim.content).id == claim.id
+    assert world.add(claim.content, source=claim.source, source_trust=claim.source_trust).id == (
+        claim.id
+    )
+    assert world.add(TEXT).id == said.id
+    assert world.add(TEXT, source_trust=0.9).id == said.id
+
+
+def test_what_is_said_again_with_more_trust_or_another_name_is_an_item(world: World) -> None:
+    """What somebody less trusted said is not what the caller says."""
+    doubtful = world.add(TEXT, source="web", source_trust=0.1)
+    plain = world.add(TEXT)
+    named = world.add(TEXT, source="bob")
+
+    assert len({doubtful.id, plain.id, named.id}) == 3
+    assert world.add(TEXT).id == plain.id
+
+
+def test_of_many_that_a_filter_tells_apart_each_is_repeated(world: World) -> None:
+    """A log is read again in which the same was said often."""
+    said = [{"content": "User: ok", "namespace": ALICE, "metadata": {"n": n}} for n in range(60)]
+    first = world.memory.add_many(said)
+
+    assert [item.id for item in world.memory.add_many(said)] == [item.id for item in first]
+    assert world.row().live == 60
+
+
 def test_an_item_with_an_id_is_repeated_by_one_without(world: World) -> None:
     """An id of the caller's own always becomes an item, and is then what others repeat."""
     one, two = world.add(TEXT, id="one"), world.add(TEXT, id="two")
@@ -194,7 +253,7 @@ def test_a_claim_told_again_is_an_observation_of_its_own(world: World) -> None:
 
     assert again.id != first.id
     assert world.memory.get(first.id).superseded_by is None
-    assert world.add(first.content).id not in (first.id, again.id)
+    assert world.add(first.content).id in (first.id, again.id)
 
 
 def test_a_cold_item_told_again_is_worth_what_a_new_one_is(world: World) -> None:

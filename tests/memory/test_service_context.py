@@ -51,6 +51,21 @@ def test_the_block_keeps_to_its_cap(world: World) -> None:
     assert 1 <= len(context.item_ids) < 10
 
 
+@pytest.mark.parametrize(("k_max", "fits"), [(256, True), (48, False), (8, False)])
+def test_what_fits_is_found_behind_many_that_do_not(world: World, k_max: int, fits: bool) -> None:
+    """A short item is better than an empty block, as far as a search may look."""
+    words = " ".join(f"word{n}" for n in range(80))
+    long = [f"jazz note number {n}: {words}" for n in range(60)]
+    world.memory.add_many([{"content": text, "namespace": ALICE} for text in long])
+    world.add("a short note")
+    memory = world.another(replace(world.settings, k_max=k_max))
+
+    context = memory.context("jazz note number", namespace=ALICE, token_budget=40)
+
+    assert (context.text == "- [2023-11-14] a short note") == fits
+    assert bool(context.item_ids) == fits
+
+
 def test_what_was_packed_counts_as_contributed(world: World) -> None:
     """What did not fit was not used; nothing is written on the way."""
     world.add("short note on jazz")

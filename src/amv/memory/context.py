@@ -23,6 +23,9 @@ from datetime import UTC, datetime
 from amv.checks import shown
 from amv.errors import InvalidInput
 
+SENTENCE_WORDS = 3
+"""A line of fewer words is part of a list, which says more than its parts do."""
+
 IN_DOUBT = "(contradicted?)"
 """What stands before a content that something else seems to contradict."""
 
@@ -115,16 +118,22 @@ _BEGINNING = re.compile(r"^- \[(\d{4}-\d\d-\d\d)\] ", re.MULTILINE)
 def quoted(text: str) -> list[tuple[str, str]]:
     r"""Return date and content of each entry of a block that `pack` made.
 
-    A content's lines may still be indented, and `IN_DOUBT` stand before it.  Of what does
-    not begin as a block, nothing.
+    A content's lines may still be indented, and `IN_DOUBT` stand before it.  Of several
+    sentences below each other, as hits are joined, each is an entry, without a date.  Of
+    anything else, nothing.
 
     >>> quoted("- [2026-11-30] Likes windows.\n- [2026-12-01] Flies\n  early.")
     [('2026-11-30', 'Likes windows.\n'), ('2026-12-01', 'Flies\n  early.')]
+    >>> quoted("Ann likes tea.\nAnn lives in Rome."), quoted("tea\nrice"), quoted("Ann likes tea.")
+    ([('', 'Ann likes tea.'), ('', 'Ann lives in Rome.')], [], [])
     """
-    if not _BEGINNING.match(text):
-        return []
-    _, *parts = _BEGINNING.split(text)
-    return list(zip(parts[::2], parts[1::2], strict=True))
+    text = text.lstrip().removeprefix("\ufeff")
+    if _BEGINNING.match(text):
+        _, *parts = _BEGINNING.split(text)
+        return list(zip(parts[::2], parts[1::2], strict=True))
+    lines = [line for line in text.split("\n") if line and not line.isspace()]
+    is_prose = len(lines) > 1 and all(len(line.split()) >= SENTENCE_WORDS for line in lines)
+    return [("", line) for line in lines] if is_prose else []
 
 
 _PIECE = re.compile(r"[A-Za-z]+|[^\x00-\x7f]+|\s+|[!-~]|.", re.DOTALL)

@@ -17,7 +17,7 @@ from amv.memory.ports import PASSAGES_MAX, Event, HistoryRow, Reader, Vectors
 from amv.memory.tiers import Tier
 from amv.memory.value import EventKind, ValueModel, apply_event, exposed, value_key
 
-REPEATS_MAX = 8
+REPEATS_MAX = 64
 """How many items of one content are looked at for one that a new item repeats."""
 
 QUOTED_MAX = 1000
@@ -82,8 +82,8 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
     claimed: set[tuple[str, str]] = set()
     ids: set[str] = set()
     live: list[Row] = []
-    digests = [repeats.digest(item.content) for item in items]
-    told = _told_before(edit, items, digests)
+    echoes = [_echoes(edit, item) for item in items]
+    told = set(edit.tx.told(edit.row.ns_id, sorted({d for each in echoes for d in each})))
     probation_from = len(items) - edit.settings.probation_max
     released = edit.released_state(_first_state(edit, edit.now_s, pinned=False))
 
@@ -96,9 +96,8 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
         waiting.clear()
         claimed.clear()
 
-    for place, (item, digest) in enumerate(zip(items, digests, strict=True)):
-        is_known = digest in told or bool(quoted(item.content))
-        may_repeat = is_known and _may_repeat(edit, item)
+    for place, (item, echo) in enumerate(zip(items, echoes, strict=True)):
+        may_repeat = not told.isdisjoint(echo)
         if item.id in ids or may_repeat or (item.claim and item.claim.key in claimed):
             write_waiting()
         present = edit.tx.rows_with_id(item.id, edit.row.ns_id) if item.id_is_given else []
@@ -112,14 +111,14 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
         is_released = place < probation_from and not item.pinned and item.begins_s <= edit.now_s
         state = released if is_released else _first_state(edit, item.begins_s, pinned=item.pinned)
         row = new_row(edit, item, state)
-        repeated = _repeated(edit, row, item.vectors, digest) if may_repeat else None
+        repeated = _repeated(edit, row, item.vectors) if may_repeat else None
         if repeated is not None:
             done[place] = _told_again(edit, repeated)
             continue
         if item.pinned:
             check_pinned_room(edit, 1 + sum(r.pinned for _, r, _ in waiting))
         ids.add(item.id)
-        told.add(digest)
+        told.update(echo[:1])
         if item.claim is None:
             waiting.append((place, row, item))
             continue
@@ -138,19 +137,21 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
     return [now.get(done[place].key, done[place]) for place in range(len(items))]
 
 
-def _may_repeat(edit: Edit, item: NewItem) -> bool:
-    """Return whether an item is not added where it repeats another one."""
-    return not (edit.settings.keep_repeats or item.id_is_given or item.claim)
+def _echoes(edit: Edit, item: NewItem) -> list[int]:
+    """Return the digests of which one is there if an item may repeat another one: its own first.
+
+    None if it is added in any case.
+    """
+    if edit.settings.keep_repeats or item.id_is_given or item.claim:
+        return []
+    first = [text for _, text in quoted(item.content)[:1]]
+    bare = [text.removeprefix(IN_DOUBT) for text in first]
+    return [repeats.digest(text) for text in (item.content, *first, *bare)]
 
 
-def _told_before(edit: Edit, items: Sequence[NewItem], digests: Sequence[int]) -> set[int]:
-    """Return the digests of what is there, of those items that may repeat it."""
-    asked = [d for item, d in zip(items, digests, strict=True) if _may_repeat(edit, item)]
-    return set(edit.tx.told(edit.row.ns_id, asked)) if asked else set()
-
-
-def _repeated(edit: Edit, new: Row, vectors: Vectors, digest: int) -> Row | None:
+def _repeated(edit: Edit, new: Row, vectors: Vectors) -> Row | None:
     """Return the live row that *new* repeats, looking at the newest few of that content."""
+    digest = repeats.digest(new.content)
     keys = edit.tx.told(edit.row.ns_id, [digest]).get(digest, [])[-REPEATS_MAX:]
     for key, row in edit.tx.rows(keys).items():
         if repeats.tells_nothing_new(row, new, edit.now_s):
@@ -161,22 +162,22 @@ def _repeated(edit: Edit, new: Row, vectors: Vectors, digest: int) -> Row | None
 
 
 def _first_quoted(edit: Edit, new: Row) -> Row | None:
-    """Return the first row that *new*, a block written back, quotes; None if one is missing."""
+    """Return the first row that *new* quotes, if it only quotes; None if one is missing."""
     entries = quoted(new.content)
     if not 1 <= len(entries) <= QUOTED_MAX or not repeats.is_plain(new):
         return None
-    plain = [(date, text.removeprefix(IN_DOUBT)) for date, text in entries]
-    digests = {repeats.digest(text) for _, text in entries + plain}
+    asked = [(date, text, text.removeprefix(IN_DOUBT)) for date, text in entries]
+    digests = {repeats.digest(text) for _, *forms in asked for text in forms}
     keys = edit.tx.told(edit.row.ns_id, sorted(digests))
     rows = edit.tx.rows([key for same in keys.values() for key in same[-REPEATS_MAX:]])
-    known = {
-        (date_of(utc(row.valid_from_s)), repeats.normal_form(row.content)): row
-        for row in rows.values()
-        if row.is_visible(edit.now_s, edit.now_s)
-    }
+    known: dict[tuple[str, str], Row] = {}
+    for row in rows.values():
+        if row.is_visible(edit.now_s, edit.now_s):
+            text = repeats.normal_form(row.content)
+            known[date_of(utc(row.valid_from_s)), text] = known["", text] = row
     found = [
         known.get((date, repeats.normal_form(text))) or known.get((date, repeats.normal_form(bare)))
-        for (date, text), (_, bare) in zip(entries, plain, strict=True)
+        for date, text, bare in asked
     ]
     return found[0] if all(found) else None
 

@@ -320,26 +320,17 @@ class MemoryReading:
             )
         if not callable(count_tokens):
             raise InvalidInput(f"count_tokens must be a function, got {shown(count_tokens)}")
-        request = self._intake.check_query(
-            query,
-            k=min(CONTEXT_CANDIDATES, self._settings.k_max),
-            vector=vector,
-            filter=filter,
-            as_of=None,
-            cold=None,
-            now_s=self._clock(),
-        )
-        found = self._run(check_namespace(namespace), request, is_shown=False)
-        entries = [
-            ContextEntry(
-                id=row.id,
-                content=row.content,
-                valid_from=utc(row.valid_from_s),
-                contradicted=row.contradicted,
+        most = self._settings.k_max
+        for k in dict.fromkeys((min(CONTEXT_CANDIDATES, most), most)):
+            request = self._intake.check_query(
+                query, k=k, vector=vector, filter=filter, as_of=None, cold=None, now_s=self._clock()
             )
-            for row in (match.card.row for match in found.outcome.matches)
-        ]
-        packed = pack(entries, token_budget, count_tokens)
+            found = self._run(check_namespace(namespace), request, is_shown=False)
+            matches = found.outcome.matches
+            packed = pack([_entry(match.card.row) for match in matches], token_budget, count_tokens)
+            if packed.item_ids or len(matches) < k:
+                # Else all the best were too long.
+                break
         used = (EventKind.EXPOSED, EventKind.CONTRIBUTED)
         self._note(packed.item_ids, used, namespace, is_ranked=True)
         self._tell_read(found.namespace, packed.item_ids)
@@ -426,3 +417,12 @@ class MemoryReading:
         """Return the names of all namespaces, in order."""
         with self._store.read() as reader:
             return [ns.name for ns in reader.namespaces()]
+
+
+def _entry(row: Row) -> ContextEntry:
+    return ContextEntry(
+        id=row.id,
+        content=row.content,
+        valid_from=utc(row.valid_from_s),
+        contradicted=row.contradicted,
+    )

@@ -6,8 +6,10 @@ of every search near it.  So an item that comes without an id of its own is look
 for by its content first.
 
 It is a repeat of one that is live and in force if both say the same, letter for
-letter but for white space, with the same source, trust, expiry and end of validity,
-and no claim; metadata, context, pin and beginning must be the same as far as it has any.
+letter but for white space, with the same expiry and end of validity, and it says
+nothing more: source and trust, metadata, context, pin and beginning must be the same
+as far as it has any, and it has no claim.  What names no source is a repeat of what
+one said who is trusted as much or more; so an echo of a claim does not outlive it.
 That a claim was told again is an observation of its own, by which the gate learns how
 long such claims last.
 What differs in one digit, or comes from somebody else, or would be found by another
@@ -50,13 +52,15 @@ def digest(content: str) -> int:
 
 def tells_nothing_new(row: Row, new: Row, now_s: float) -> bool:
     """Return whether *new*, not added yet, repeats *row*, a live one."""
-    same = (row.source, row.source_trust, row.valid_until_s, row.expires_s)
-    if same != (new.source, new.source_trust, new.valid_until_s, new.expires_s):
+    if new.claim is not None or (row.valid_until_s, row.expires_s) != (
+        new.valid_until_s,
+        new.expires_s,
+    ):
         return False
-    if row.claim is not None or new.claim is not None:
-        return False
+    is_echo = new.source is None and new.source_trust <= row.source_trust
     return (
-        normal_form(row.content) == normal_form(new.content)
+        (is_echo or (row.source, row.source_trust) == (new.source, new.source_trust))
+        and normal_form(row.content) == normal_form(new.content)
         and row.is_visible(now_s, now_s)
         and new.valid_from_s in (new.created_s, row.valid_from_s)
         and new.context in ("", row.context)
@@ -66,10 +70,12 @@ def tells_nothing_new(row: Row, new: Row, now_s: float) -> bool:
 
 
 def is_plain(new: Row) -> bool:
-    """Return whether an item, not added yet, is its content alone, and holds from now on."""
+    """Return whether an item, not added yet, is its content alone, and in force."""
     said = (new.claim, new.expires_s, new.valid_until_s, new.context, new.pinned)
-    return said == (None, None, None, "", False) and not (
-        new.metadata or new.valid_from_s != new.created_s
+    return (
+        said == (None, None, None, "", False)
+        and not new.metadata
+        and new.valid_from_s <= new.created_s
     )
 
 
