@@ -225,6 +225,9 @@ def test_an_item_with_an_id_is_repeated_by_one_without(world: World) -> None:
 
     assert (one.id, two.id, world.row().live) == ("one", "two", 2)
     assert world.add(TEXT).id == "one"
+    batch = [{"content": "new", "namespace": ALICE, "id": "three"}]
+    batch += [{"content": "new", "namespace": ALICE}]
+    assert [item.id for item in world.memory.add_many(batch)] == ["three", "three"]
 
 
 def test_what_is_not_live_is_told_anew(world: World) -> None:

@@ -82,7 +82,7 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
     claimed: set[tuple[str, str]] = set()
     ids: set[str] = set()
     live: list[Row] = []
-    echoes = [_echoes(edit, item) for item in items]
+    echoes = [_echoes(item) if _may_repeat(edit, item) else [] for item in items]
     told = set(edit.tx.told(edit.row.ns_id, sorted({d for each in echoes for d in each})))
     probation_from = len(items) - edit.settings.probation_max
     released = edit.released_state(_first_state(edit, edit.now_s, pinned=False))
@@ -118,7 +118,7 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
         if item.pinned:
             check_pinned_room(edit, 1 + sum(r.pinned for _, r, _ in waiting))
         ids.add(item.id)
-        told.update(echo[:1])
+        told.add(echo[0] if echo else repeats.digest(item.content))
         if item.claim is None:
             waiting.append((place, row, item))
             continue
@@ -137,13 +137,13 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
     return [now.get(done[place].key, done[place]) for place in range(len(items))]
 
 
-def _echoes(edit: Edit, item: NewItem) -> list[int]:
-    """Return the digests of which one is there if an item may repeat another one: its own first.
+def _may_repeat(edit: Edit, item: NewItem) -> bool:
+    """Return whether an item is not added where it repeats another one."""
+    return not (edit.settings.keep_repeats or item.id_is_given or item.claim)
 
-    None if it is added in any case.
-    """
-    if edit.settings.keep_repeats or item.id_is_given or item.claim:
-        return []
+
+def _echoes(item: NewItem) -> list[int]:
+    """Return the digests of which one was told before if an item repeats others: its own first."""
     first = [text for _, text in quoted(item.content)[:1]]
     bare = [text.removeprefix(IN_DOUBT) for text in first]
     return [repeats.digest(text) for text in (item.content, *first, *bare)]
