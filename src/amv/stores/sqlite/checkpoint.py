@@ -35,17 +35,28 @@ _BTREE_PAGES = {2: 12, 5: 12, 10: 8, 13: 8}
 """Size of the header by the type of a page, which is its first byte."""
 
 _FILE_HEADER_BYTES = 100
+_RESERVED = 20
+"""Where the file's header tells how many bytes at the end of each page are not used."""
+_LARGEST_ROOT = slice(52, 56)
+"""Where the file's header has zeros if the file does not vacuum itself."""
+_POINTER_KINDS = range(1, 6)
+"""With which a page of the pointer map begins; two of them are types of pages of trees, too."""
 
 CLEANED_BYTES_MAX = 8192 << 24
 """2^24 pages, 128 GiB; the pages of a larger database are copied as they are."""
 
 
-def cleaned(page: bytes, *, is_first: bool) -> bytes:
-    """Return a page with zeros where it says that nothing is.
+_PENDING_BYTE = 1 << 30
+"""Where locks are taken; the page it lies on is never used."""
 
-    Any other page (overflow, free list) is returned as it is; such a page
+
+def cleaned(page: bytes, *, is_first: bool) -> bytes:
+    """Return a page of a tree with zeros where it says that nothing is.
+
+    Overflow pages and those of the free list are returned as they are: each
     begins with the number of another page, whose first byte is 0 in a file of
-    up to `CLEANED_BYTES_MAX`.
+    up to `CLEANED_BYTES_MAX`.  A page of the pointer map can't be told from one
+    of a tree by what it holds; see `may_be_pointer_map`.
     Source: https://sqlite.org/fileformat2.html#b_tree_pages
     """
     start = _FILE_HEADER_BYTES if is_first else 0
@@ -58,6 +69,23 @@ def cleaned(page: bytes, *, is_first: bool) -> bytes:
     if not gap_start < gap_end <= len(page):
         return page
     return page[:gap_start] + bytes(gap_end - gap_start) + page[gap_end:]
+
+
+def may_be_pointer_map(number: int, page_bytes: int, usable_bytes: int) -> bool:
+    """Return whether page *number*, from 1, is one of the pointer map of a file that vacuums itself.
+
+    Each but the first follows the *usable_bytes* / 5 pages that the one before tells of.
+
+    >>> [n for n in range(1, 400) if may_be_pointer_map(n, 512, 512)]
+    [2, 105, 208, 311]
+
+    Source: https://sqlite.org/fileformat2.html#pointer_map_or_ptrmap_pages
+    """
+    step = usable_bytes // 5 + 1
+    pending = _PENDING_BYTE // page_bytes + 1
+    # One that would lie on the page of the locks is the one after it.
+    places = {number} - {pending} | ({pending} if number == pending + 1 else set())
+    return any(place > 1 and (place - 2) % step == 0 for place in places)
 
 
 _DESCRIPTORS = "/proc/self/fd"
@@ -108,8 +136,20 @@ class _CleaningFile(apsw.VFSFile):
     def xWrite(self, data: bytes, offset: int) -> None:
         # In a larger file the number of a page could pass for the type of one.
         if max(offset, self.xFileSize()) < CLEANED_BYTES_MAX:
-            data = cleaned(data, is_first=offset == 0)
+            if not self._is_pointer_map(data, offset):
+                data = cleaned(data, is_first=offset == 0)
         super().xWrite(data, offset)
+
+    def _is_pointer_map(self, page: bytes, offset: int) -> bool:
+        """Return whether a page is one of a pointer map, though it may look like one of a tree.
+
+        The first page, which tells whether there is such a map, is copied before all others.
+        """
+        if offset == 0 or page[0] not in _POINTER_KINDS:
+            return False
+        header = self.xRead(_FILE_HEADER_BYTES, 0)
+        number, usable_bytes = offset // len(page) + 1, len(page) - header[_RESERVED]
+        return any(header[_LARGEST_ROOT]) and may_be_pointer_map(number, len(page), usable_bytes)
 
 
 class _LogFile(apsw.VFSFile):
