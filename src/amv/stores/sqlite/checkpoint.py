@@ -72,7 +72,7 @@ def cleaned(page: bytes, *, is_first: bool) -> bytes:
 
 
 def may_be_pointer_map(number: int, page_bytes: int, usable_bytes: int) -> bool:
-    """Return whether page *number*, from 1, is one of the pointer map of a file that vacuums itself.
+    """Return whether page *number*, from 1, is one of a pointer map, if the file has one.
 
     Each but the first follows the *usable_bytes* / 5 pages that the one before tells of.
 
@@ -135,9 +135,9 @@ class _CleaningFile(apsw.VFSFile):
 
     def xWrite(self, data: bytes, offset: int) -> None:
         # In a larger file the number of a page could pass for the type of one.
-        if max(offset, self.xFileSize()) < CLEANED_BYTES_MAX:
-            if not self._is_pointer_map(data, offset):
-                data = cleaned(data, is_first=offset == 0)
+        is_small = max(offset, self.xFileSize()) < CLEANED_BYTES_MAX
+        if is_small and not self._is_pointer_map(data, offset):
+            data = cleaned(data, is_first=offset == 0)
         super().xWrite(data, offset)
 
     def _is_pointer_map(self, page: bytes, offset: int) -> bool:
