@@ -153,6 +153,10 @@ def outcome(memory: Any, call: Call) -> object:
     return (found, found.store_bytes > 0) if isinstance(found, Stats) else found
 
 
+def ids_of(items: list[amv.Item]) -> list[str]:
+    return [item.id for item in items]
+
+
 def without_size(found: object) -> object:
     if isinstance(found, tuple) and found and isinstance(found[0], Stats):
         return {**{n: getattr(found[0], n) for n in found[0].__slots__}, "store_bytes": found[1]}
@@ -206,6 +210,22 @@ def test_many_items_go_in_several_requests(tmp_path: Path) -> None:
 
         assert [item.content for item in added] == [f"c{n}" for n in range(1500)]
         assert client.stats(NS).live == 1500
+
+
+def test_what_a_client_writes_back_fifty_times_grows_nothing(tmp_path: Path) -> None:
+    """Each request has an Idempotency-Key of its own, and what it tells is no news for that."""
+    with running(tmp_path / "served.db") as served, Client(served.url) as client:
+        texts = ["Alice likes tea", "Bob left for Rome", "The server listens on port 8080"]
+        told = client.add_many({"content": text, "namespace": NS} for text in texts)
+        for _ in range(50):
+            hit = client.search("what does Alice like", namespace=NS, k=1).hits[0].item
+            block = client.context("tea in Rome", namespace=NS, token_budget=200)
+            assert client.add(hit.content, namespace=NS).id == hit.id
+            assert client.add(block.text, namespace=NS).id == block.item_ids[0]
+
+        assert len(block.item_ids) == len(texts)
+        assert client.stats().live == client.stats().vectors == len(texts)
+        assert client.list(namespace=NS, status=None).items == tuple(map(client.get, ids_of(told)))
 
 
 def test_a_key_is_sent_and_its_reach_is_told(tmp_path: Path) -> None:

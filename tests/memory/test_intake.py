@@ -645,6 +645,7 @@ CALLS: dict[str, Callable[[MemoryService], object]] = {
     "export_items": lambda m: list(m.export_items()),
     "restore": lambda m: m.restore([]),
     "add_many none": lambda m: m.add_many([]),
+    "add_under": lambda m: m.add_under([({"content": "x", "namespace": ALICE}, "made")]),
     "rebuild_index": lambda m: m.rebuild_index(ALICE),
 }
 
