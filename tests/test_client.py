@@ -1,6 +1,7 @@
 """The client: the same results and errors as a memory, and tries again only where that is safe."""
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -94,6 +95,13 @@ SCRIPT: list[Call] = [
     lambda m: m.find_claim(NS, "alice", "hat & coat"),
     lambda m: m.find_claim(NS, "", "city"),
     lambda m: m.history("pisa"),
+    lambda m: m.add("In Bern", namespace=NS, id="bern", claim=claim("Bern"), source_trust=0),
+    lambda m: m.contradicting("pisa"),
+    lambda m: m.contradicting("bern", namespace=NS),
+    lambda m: m.contradicting("tea"),
+    lambda m: m.contradicting("none"),
+    lambda m: m.contradicting("pisa", namespace=("nobody",)),
+    lambda m: m.refute("bern"),
     lambda m: m.namespaces(),
     lambda m: m.search("tea", namespace=NS, k=3),
     lambda m: m.search(vector=VECTOR, namespace=NS, k=2, cold=True),
@@ -202,6 +210,17 @@ def test_a_method_takes_what_the_memory_takes(name: str) -> None:
     for parameter in ours.parameters.values():
         assert parameter.default == theirs.parameters[parameter.name].default
         assert parameter.kind == theirs.parameters[parameter.name].kind
+
+
+def test_the_how_to_names_what_only_a_memory_has() -> None:
+    """What is for AMV's own parts is no method that anybody would miss."""
+    inner = "store is_resident find claim_row add_under telling watch_reads activity unindexed"
+    public = {name for name in dir(amv.Memory) if not name.startswith("_")}
+    text = (Path(__file__).parents[1] / "docs/how-to/serve.md").read_text()
+    (told,) = re.findall(r"It lacks (.*?)\.\n", text, re.DOTALL)
+
+    lacking = public - METHODS - set(inner.split()) - {"open", "close"}
+    assert lacking == set(re.findall(r"`(\w+)`", told))
 
 
 def test_many_items_go_in_several_requests(tmp_path: Path) -> None:
@@ -338,6 +357,7 @@ READS: dict[str, Call] = {
     "get": lambda c: c.get("x"),
     "list": lambda c: c.list(namespace=NS),
     "history": lambda c: c.history("x"),
+    "contradicting": lambda c: c.contradicting("x"),
     "find_claim": lambda c: c.find_claim(NS, "a", "b"),
     "namespaces": lambda c: c.namespaces(),
     "stats": lambda c: c.stats(),

@@ -101,7 +101,7 @@ def add_items(call: Call) -> Struct:
         for place, one in enumerate(fields)
     )
     if isinstance(body, list):
-        return wire.ItemsOut(items=[wire.item_out(item) for item in added])
+        return wire.items_out(added)
     return wire.item_out(added[0])
 
 
@@ -173,6 +173,12 @@ def item_history(call: Call) -> Struct:
     """Read what happened to an item, and to the claims before it."""
     item_id, name = _item_and_namespace(call)
     return wire.history_out(call.memory.history(item_id, namespace=name))
+
+
+def contradicting_items(call: Call) -> Struct:
+    """Read what an item that is flagged as contradicted seems to contradict."""
+    item_id, name = _item_and_namespace(call)
+    return wire.items_out(call.memory.contradicting(item_id, namespace=name))
 
 
 def pin_item(call: Call) -> Struct:
@@ -370,6 +376,15 @@ ROUTES = (
         gives=wire.HistoryOut,
         level=Level.READ,
         summary="Read an item's history",
+        query=_NAMED,
+    ),
+    Route(
+        method="GET",
+        path=f"{_ITEM}/contradicting",
+        handler=contradicting_items,
+        gives=wire.ItemsOut,
+        level=Level.READ,
+        summary="Read what stands against an item",
         query=_NAMED,
     ),
     Route(
