@@ -220,10 +220,7 @@ def import_items(
         )
         with _telling_how_far(run, name, as_json=as_json):
             report = run.run()
-    if as_json:
-        output.write_json(_told(report))
-    else:
-        _write_report(report, owner)
+    _write_report(report, owner, as_json=as_json)
 
 
 class _Terminated(KeyboardInterrupt):
@@ -321,7 +318,10 @@ def _as_json(fields: Mapping[str, Any]) -> dict[str, object]:
     return told
 
 
-def _write_report(report: "ImportReport", name: tuple[str, ...] | None) -> None:
+def _write_report(report: "ImportReport", name: tuple[str, ...] | None, *, as_json: bool) -> None:
+    if as_json:
+        output.write_json(_told(report))
+        return
     if report.first:
         output.write_table(
             ("namespace", "from", "content"),
