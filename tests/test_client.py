@@ -1,6 +1,7 @@
 """The client: the same results and errors as a memory, and tries again only where that is safe."""
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -94,6 +95,13 @@ SCRIPT: list[Call] = [
     lambda m: m.find_claim(NS, "alice", "hat & coat"),
     lambda m: m.find_claim(NS, "", "city"),
     lambda m: m.history("pisa"),
+    lambda m: m.add("In Bern", namespace=NS, id="bern", claim=claim("Bern"), source_trust=0),
+    lambda m: m.contradicting("pisa"),
+    lambda m: m.contradicting("bern", namespace=NS),
+    lambda m: m.contradicting("tea"),
+    lambda m: m.contradicting("none"),
+    lambda m: m.contradicting("pisa", namespace=("nobody",)),
+    lambda m: m.refute("bern"),
     lambda m: m.namespaces(),
     lambda m: m.search("tea", namespace=NS, k=3),
     lambda m: m.search(vector=VECTOR, namespace=NS, k=2, cold=True),
@@ -153,6 +161,10 @@ def outcome(memory: Any, call: Call) -> object:
     return (found, found.store_bytes > 0) if isinstance(found, Stats) else found
 
 
+def ids_of(items: list[amv.Item]) -> list[str]:
+    return [item.id for item in items]
+
+
 def without_size(found: object) -> object:
     if isinstance(found, tuple) and found and isinstance(found[0], Stats):
         return {**{n: getattr(found[0], n) for n in found[0].__slots__}, "store_bytes": found[1]}
@@ -200,12 +212,39 @@ def test_a_method_takes_what_the_memory_takes(name: str) -> None:
         assert parameter.kind == theirs.parameters[parameter.name].kind
 
 
+def test_the_how_to_names_what_only_a_memory_has() -> None:
+    """What is for AMV's own parts is no method that anybody would miss."""
+    inner = "store is_resident find claim_row add_under telling watch_reads activity unindexed"
+    public = {name for name in dir(amv.Memory) if not name.startswith("_")}
+    text = (Path(__file__).parents[1] / "docs/how-to/serve.md").read_text()
+    (told,) = re.findall(r"It lacks (.*?)\.\n", text, re.DOTALL)
+
+    lacking = public - METHODS - set(inner.split()) - {"open", "close"}
+    assert lacking == set(re.findall(r"`(\w+)`", told))
+
+
 def test_many_items_go_in_several_requests(tmp_path: Path) -> None:
     with running(tmp_path / "served.db") as served, Client(served.url) as client:
         added = client.add_many({"content": f"c{n}", "namespace": NS} for n in range(1500))
 
         assert [item.content for item in added] == [f"c{n}" for n in range(1500)]
         assert client.stats(NS).live == 1500
+
+
+def test_what_a_client_writes_back_fifty_times_grows_nothing(tmp_path: Path) -> None:
+    """Each request has an Idempotency-Key of its own, and what it tells is no news for that."""
+    with running(tmp_path / "served.db") as served, Client(served.url) as client:
+        texts = ["Alice likes tea", "Bob left for Rome", "The server listens on port 8080"]
+        told = client.add_many({"content": text, "namespace": NS} for text in texts)
+        for _ in range(50):
+            hit = client.search("what does Alice like", namespace=NS, k=1).hits[0].item
+            block = client.context("tea in Rome", namespace=NS, token_budget=200)
+            assert client.add(hit.content, namespace=NS).id == hit.id
+            assert client.add(block.text, namespace=NS).id == block.item_ids[0]
+
+        assert len(block.item_ids) == len(texts)
+        assert client.stats().live == client.stats().vectors == len(texts)
+        assert client.list(namespace=NS, status=None).items == tuple(map(client.get, ids_of(told)))
 
 
 def test_a_key_is_sent_and_its_reach_is_told(tmp_path: Path) -> None:
@@ -318,6 +357,7 @@ READS: dict[str, Call] = {
     "get": lambda c: c.get("x"),
     "list": lambda c: c.list(namespace=NS),
     "history": lambda c: c.history("x"),
+    "contradicting": lambda c: c.contradicting("x"),
     "find_claim": lambda c: c.find_claim(NS, "a", "b"),
     "namespaces": lambda c: c.namespaces(),
     "stats": lambda c: c.stats(),

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ import yaml
 import amv
 from amv.client.sending import LOCAL
 from amv.config import ServerSettings
+from amv.imports import chats
 from amv.server.routes import ROUTES
 from tests.server.conftest import SRC, Running, running
 
@@ -165,6 +167,22 @@ def test_every_setting_is_documented(kind: type) -> None:
     text = (ROOT / "docs" / "reference" / "settings.md").read_text("utf-8")
 
     assert [f.name for f in fields(kind) if not re.search(rf"[`.]{f.name}`", text)] == []
+
+
+def test_each_block_of_the_readme_runs_on_its_own() -> None:
+    """A reader copies one of them, and not all that came before it."""
+    texts = [t for kind, t in blocks(ROOT / "README.md") if kind == "python"]
+
+    assert len(texts) > 2
+    assert [t for t in texts if re.search(r"\bamv\.[A-Z]", t) and "import amv\n" not in t] == []
+
+
+def test_the_how_to_of_imports_names_what_can_be_passed_and_what_is_read() -> None:
+    text = (ROOT / "docs" / "how-to" / "import.md").read_text("utf-8")
+    named = set(re.findall(r"`(\w+)`", text))
+
+    assert set(signature(amv.import_file).parameters) - {"memory", "file"} <= named
+    assert {*chats._TIMES, *chats._CONVERSATION_IDS} <= named
 
 
 def test_every_environment_variable_is_documented() -> None:

@@ -8,6 +8,7 @@
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -141,7 +142,10 @@ _HOMES = {
     "amv.memory.value": "PRESETS ValueModel",
     "amv.wiring": "Memory",
 }
-"""Where each name comes from.  It is imported once it is used, since all of it takes long."""
+"""Where each name comes from.  It is imported once it is used, since all of it takes long.
+
+So is each module of the package, `amv.config` for instance.
+"""
 
 
 def __getattr__(name: str) -> Any:
@@ -150,6 +154,9 @@ def __getattr__(name: str) -> Any:
             value = getattr(import_module(home), name)
             globals()[name] = value
             return value
+    is_module = name.isidentifier() and not name.startswith("_")
+    if is_module and find_spec(f"{__name__}.{name}") is not None:
+        return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -30,7 +30,18 @@ from typing import Any
 
 
 class AmvError(Exception):
-    """Base of every error in this package."""
+    """Base of every error in this package.
+
+    Errors are copied and pickled with all they carry, so that they reach another process whole.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without __init__, which takes other arguments than the message it makes of them.
+        return _remade, (type(self), self.args), self.__dict__
+
+
+def _remade(kind: type[AmvError], args: tuple[object, ...]) -> AmvError:
+    return kind.__new__(kind, *args)
 
 
 class InvalidInput(AmvError, ValueError):

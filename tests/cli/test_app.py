@@ -410,6 +410,19 @@ def test_a_terminal_gets_tables_that_fit_and_ids_that_are_whole(amv: Cli) -> Non
             assert "".join(re.findall(r"^i+(?=[ \r])", plain, re.M)) == "i" * 200
 
 
+def test_a_terminal_obeys_nothing_in_a_block_and_a_pipe_gets_it_as_it_is(amv: Cli) -> None:
+    """A terminal would turn red or be renamed; a prompt needs the text that was remembered."""
+    text = "alarm \x1b[31m\x07 \u202e turned \x9b2J\tline"
+    amv("add", text, "-n", "a")
+
+    seen = on_a_terminal(amv, 80, "context", "alarm", "-n", "a")
+    piped = amv("context", "alarm", "-n", "a").out
+
+    assert not set(seen) & set("\x1b\x07\u202e\x9b")
+    assert "alarm \\x1b[31m\\x07 \\u202e turned \\x9b2J\tline" in seen
+    assert text in piped
+
+
 def test_a_terminal_sees_an_import_move_on_and_what_it_skips(amv: Cli) -> None:
     lines = "".join(json.dumps({"content": f"n {n}"}) + "\nnonsense\n" for n in range(3))
     (amv.folder / "f").write_text(lines, "utf-8")

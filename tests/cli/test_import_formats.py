@@ -147,6 +147,24 @@ def test_a_rehearsal_of_many_shows_the_first(amv: Cli) -> None:
     assert "1 line: 1 item would be added" in amv("import", plain, "-n", "a", "--dry-run").out
 
 
+def test_a_rehearsal_writes_times_and_claims_as_every_command_does(amv: Cli) -> None:
+    """Whatever the file writes them as."""
+    ends = {"valid_until": 4e9, "expires_at": "2100-01-01T01:00:00+01:00"}
+    claim = {"subject": "a", "attribute": "b", "value": 1}
+    times = [{"content": "x", "valid_from": "2026-03-03", "claim": claim, **ends}]
+    chat = [{"role": "user", "content": "hello", "time": 5}]
+
+    (item,) = amv("import", of_lines(amv, times), "-n", "a", "--dry-run", "--json").json["first"]
+    (turn,) = amv("import", of_lines(amv, chat), "-n", "a", "--dry-run", "--json").json["first"]
+    amv("import", of_lines(amv, times), "-n", "a")
+    (added,) = amv("list", "-n", "a", "--json").lines
+
+    names = ("valid_from", "valid_until", "expires_at", "claim")
+    assert {name: item[name] for name in names} == {name: added[name] for name in names}
+    assert added["expires_at"] == "2100-01-01T00:00:00+00:00"
+    assert turn["valid_from"] == "1970-01-01T00:00:05+00:00"
+
+
 def test_a_bad_place_ends_it_and_is_named_and_can_be_skipped(amv: Cli) -> None:
     file = given(amv, [CHAT[1], {"role": 5, "content": "x"}, CHAT[7]])
 
@@ -161,7 +179,7 @@ def test_a_bad_place_ends_it_and_is_named_and_can_be_skipped(amv: Cli) -> None:
     assert len(amv("list", "-n", "home", "--json").lines) == 2
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_an_import_that_was_stopped_is_run_again(amv: Cli, how: signal.Signals) -> None:
     """Wherever it was stopped, the second run adds exactly what is missing."""
     count = 6 * writing.CHUNK_LINES
@@ -176,9 +194,12 @@ def test_an_import_that_was_stopped_is_run_again(amv: Cli, how: signal.Signals) 
     process.send_signal(how)
     _, err = process.communicate()
 
-    assert process.returncode == (130 if how is signal.SIGINT else -how)
-    if how is signal.SIGINT:
-        assert b"Interrupted" in err
+    assert process.returncode == (-how if how is signal.SIGKILL else 128 + how)
+    if how is not signal.SIGKILL:
+        (said,) = err.splitlines()
+        told = json.loads(said)["error"]
+        assert told["type"] == "Interrupted"
+        assert re.match(r"stopped; what came before is in \(\d+ added", told["message"])
     there = len(amv("export").lines)
     assert 0 < there <= count // 2
     run = amv("import", of_lines(amv, turns), "-n", "home", "--json")
@@ -190,6 +211,18 @@ def test_an_import_that_was_stopped_is_run_again(amv: Cli, how: signal.Signals) 
         around = re.findall(r"number (\d+) of", found[f"User: turn number {n} of many"]["context"])
         assert around == [str(n - 2), str(n - 1), str(n + 1), str(n + 2)]
     assert amv("doctor").code == 0
+
+
+@pytest.mark.parametrize("is_callers", [True, False])
+def test_sigterm_is_what_it_was_once_an_import_ended(amv: Cli, is_callers: bool) -> None:
+    """A program that runs commands in itself may have something of its own to do then."""
+    was: Any = (lambda number, frame: None) if is_callers else signal.SIG_DFL
+    before = signal.signal(signal.SIGTERM, was)
+    try:
+        assert amv("import", of_lines(amv, [{"content": "x"}]), "-n", "a").code == 0
+        assert signal.getsignal(signal.SIGTERM) is was
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def wait_for_some(amv: Cli) -> None:

@@ -113,6 +113,23 @@ def test_add_says_what_a_claim_supersedes_or_contradicts(amv: Cli) -> None:
     )
 
 
+def test_add_names_all_that_a_claim_supersedes_up_to_a_few(amv: Cli) -> None:
+    """Of two that contradict each other both end; so does all that said the same."""
+    for name, trust in (("a", "0.5"), ("b", "0.2")):
+        added(amv, f"in {name}", "--id", name, "--claim", "x", "y", name, "--trust", trust)
+    both = amv("add", "in c", "-n", "alice", "--id", "c", "--claim", "x", "y", "c")
+    for number in range(6):
+        added(amv, "in c", "--id", f"c{number}", "--claim", "x", "y", "c")
+    again = amv("add", "in c", "-n", "alice", "--id", "c", "--claim", "x", "y", "c")
+    many = amv("add", "in d", "-n", "alice", "--id", "d", "--claim", "x", "y", "d")
+
+    assert re.fullmatch(r"c is in alice, and supersedes (a, b|b, a)\n", both.out)
+    assert "supersedes" not in again.out
+    told = re.fullmatch(r"d is in alice, and supersedes (.+) and 2 more\n", many.out)
+    assert told is not None
+    assert len({"c", *(f"c{n}" for n in range(6))} & set(told[1].split(", "))) == 5
+
+
 def test_a_claim_that_is_older_and_trusted_more_is_said_to_be_so(amv: Cli) -> None:
     """Which of the two is to be doubted depends on it."""
     added(amv, "in Oslo", "--id", "o", "--claim", "alice", "city", "Oslo", "--trust", "0.1")

@@ -380,11 +380,52 @@ def test_a_bad_line_ends_the_import_and_is_named(amv: Cli, bad: bytes, says: str
 
     assert (run.code, run.out) == (1, "")
     (said,) = run.err.splitlines()
-    assert said.startswith("amv: line 4: ")
+    assert said.startswith("amv: stdin: line 4: ")
     assert says in said
     assert "--skip-bad" in said
     assert "2 added" in said
     assert contents(amv) == ["kept", "also kept"]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "says"),
+    [
+        (b'{"content": "x", "entities": []}', ("-n", "a"), "line 1: unknown field 'entities'"),
+        (b'{"content": "x"}', (), "line 1: need a namespace"),
+        (b'{"foo": 1}', ("-n", "a"), "line 1: unknown field 'foo'"),
+        (b'[{"content": "x"', ("-n", "a"), "need a whole JSON document"),
+        (b'{"a":\n1}', ("-n", "a"), "can't tell what this holds"),
+        (b"PK\x03\x04", ("-n", "a"), "this is a zip archive"),
+        (b'[{"role": 5, "content": "x"}]', ("-n", "a", "--format", "chat"), "[0].role: need"),
+    ],
+)
+@pytest.mark.parametrize("as_json", [True, False])
+def test_what_is_wrong_with_a_file_is_told_with_its_name(
+    amv: Cli, data: bytes, options: tuple[str, ...], says: str, as_json: bool
+) -> None:
+    """One of many imports in a script failed: which?"""
+    (amv.folder / "some.json").write_bytes(data)
+    arguments = ("import", "some.json", *options)
+
+    run = amv(*arguments, "--json") if as_json else amv(*arguments)
+    message = run.error["message"] if as_json else run.err.removeprefix("amv: ")
+    assert run.code == 1
+    assert message.startswith(f"some.json: {says}")
+
+
+def test_a_first_line_that_looks_like_no_item_asks_for_the_format(amv: Cli) -> None:
+    """It is told once, and to those only who left the format to be guessed."""
+    file = written(amv.folder / "f", [{"foo": 1}, {"foo": 2}, {"content": "x"}])
+    run = amv("import", file, "-n", "a", "--skip-bad")
+    told = amv("import", file, "-n", "a", "--format", "items")
+    (amv.folder / "f").write_text('{"content": 5}\n', "utf-8")
+    item = amv("import", file, "-n", "a")
+
+    first, second = run.err.splitlines()
+    assert "name it with --format" in first
+    for said in (second, told.err, item.err):
+        assert "--format" not in said
+    assert contents(amv) == ["x"]
 
 
 def test_skip_bad_reports_counts_and_goes_on(amv: Cli) -> None:

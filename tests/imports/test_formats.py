@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -599,7 +600,11 @@ WRONG: list[tuple[str, object, str]] = [
     ("chat", [HELLO, {"role": "user"}], r"\[1\]: need a message with role and content"),
     ("chat", [HELLO, HELLO | {"role": None}], r"\[1\]\.role: need a role"),
     ("chat", [HELLO, HELLO | {"role": 5}], r"\[1\]\.role: need text, got 5"),
-    ("chat", [HELLO, HELLO | {"content": 5}], r"\[1\]\.content: need an array, got 5"),
+    (
+        "chat",
+        [HELLO, HELLO | {"content": 5}],
+        r"\[1\]\.content: need text or an array of parts, got 5",
+    ),
     ("chat", [HELLO, HELLO | {"content": [5]}], r"\[1\]\.content\[0\]: need a JSON object"),
     ("chat", [HELLO, HELLO | {"content": [{"text": 5}]}], r"content\[0\]\.text: need text"),
     ("chat", [HELLO, HELLO | {"time": "soon"}], r"\[1\]\.time: need a time"),
@@ -780,6 +785,28 @@ def test_whose_memory_it_becomes_must_be_said(
         amv.import_file(memory, stream, **options)
     with pytest.raises(InvalidInput, match="could not be read"):
         amv.import_file(memory, "/nowhere/at.all", **options)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b'{"foo": 1}', r"line 1: unknown field 'foo'.*name it with --format \(format=\)"),
+        (b'[{"role"', "need a whole JSON document"),
+        (b'{"foo":\n1}', "can't tell what this holds"),
+        (b"PK\x03\x04", "this is a zip archive"),
+        (b'[{"role": 5, "content": "x"}]', r"\[0\]\.role: need text"),
+    ],
+)
+def test_an_error_names_the_file_if_it_has_a_name(
+    memory: amv.Memory, tmp_path: Path, data: bytes, says: str
+) -> None:
+    path = tmp_path / "some.json"
+    path.write_bytes(data)
+
+    with pytest.raises(InvalidInput, match=f"^{re.escape(str(path))}: {says}"):
+        amv.import_file(memory, path, namespace=NS)
+    with pytest.raises(InvalidInput, match=f"^{says}"):
+        amv.import_file(memory, io.BytesIO(data), namespace=NS)
 
 
 def test_a_rehearsal_writes_nothing_and_counts_the_same(memory: amv.Memory) -> None:

@@ -623,6 +623,7 @@ CALLS: dict[str, Callable[[MemoryService], object]] = {
     "get": lambda m: m.get("i1"),
     "list": lambda m: m.list(namespace=ALICE),
     "history": lambda m: m.history("i1"),
+    "contradicting": lambda m: m.contradicting("i1"),
     "find_claim": lambda m: m.find_claim(ALICE, "a", "b"),
     "claim_row": lambda m: m.claim_row(None, ALICE, "a", "b"),
     "update": lambda m: m.update("i1", content="y"),
@@ -646,6 +647,7 @@ CALLS: dict[str, Callable[[MemoryService], object]] = {
     "export_items": lambda m: list(m.export_items()),
     "restore": lambda m: m.restore([]),
     "add_many none": lambda m: m.add_many([]),
+    "add_under": lambda m: m.add_under([({"content": "x", "namespace": ALICE}, "made")]),
     "rebuild_index": lambda m: m.rebuild_index(ALICE),
 }
 

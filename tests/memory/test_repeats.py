@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from amv.errors import Conflict
 from amv.memory.item import Claim
 from amv.memory.ports import Store
 from amv.memory.repeats import digest
@@ -228,6 +229,54 @@ def test_an_item_with_an_id_is_repeated_by_one_without(world: World) -> None:
     batch = [{"content": "new", "namespace": ALICE, "id": "three"}]
     batch += [{"content": "new", "namespace": ALICE}]
     assert [item.id for item in world.memory.add_many(batch)] == ["three", "three"]
+
+
+def test_an_id_made_for_a_request_is_no_id_of_the_callers(world: World) -> None:
+    """Each sending has one of its own: by it, nothing would ever be a repeat."""
+    said = {"content": TEXT, "namespace": ALICE}
+    (first,) = world.memory.add_under([(said, "made0")])
+    block = f"- [{first.created_at.date()}] {TEXT}"
+    for sending in range(1, 26):
+        told = [(said, f"a{sending}"), ({**said, "content": block}, f"b{sending}")]
+        for again in world.memory.add_under(told):
+            assert again.id == first.id
+
+    assert (first.id, world.row().live) == ("made0", 1)
+    assert world.add(TEXT, id="mine").id == "mine"
+
+
+@pytest.mark.parametrize("fields", [{}, {"claim": Claim("server", "port", 8080)}], ids=str)
+def test_a_request_made_again_finds_what_it_added_or_repeated(
+    world: World, fields: dict[str, Any]
+) -> None:
+    """Whatever was added in between, also where an id of its own was given or two are alike."""
+    request: list[tuple[dict[str, Any], str | None]] = [
+        ({"content": content, "namespace": ALICE, **own}, made_id)
+        for content, own, made_id in (
+            (TEXT, fields, "m0"),
+            ("another", {}, "m1"),
+            ("another", {}, "m2"),
+            ("named", {"id": "mine"}, "m3"),
+            ("of nobody", {}, None),
+        )
+    ]
+    world.add("another")
+    first = world.memory.add_under(request)
+    assert [item.id for item in first] == ["m0", "i1", "i1", "mine", "i2"]
+    live = world.row().live
+    world.add(f" {TEXT}")
+    world.add(TEXT, id="other")
+
+    assert [item.id for item in world.memory.add_under(request)] == [item.id for item in first]
+    assert world.row().live == live + (2 if fields else 1)
+
+
+def test_a_made_id_used_for_other_content_is_a_conflict(world: World) -> None:
+    world.add("another")
+    world.memory.add_under([({"content": TEXT, "namespace": ALICE}, "made")])
+
+    with pytest.raises(Conflict, match="another content"):
+        world.memory.add_under([({"content": "another", "namespace": ALICE}, "made")])
 
 
 def test_what_is_not_live_is_told_anew(world: World) -> None:

@@ -38,6 +38,7 @@ CASES: dict[tuple[str, str], Case] = {
     ("PATCH", "/v1/items/{id}"): Case(body={"content": "Alice left"}, tells="content"),
     ("DELETE", "/v1/items/{id}"): Case(tells="item_ids"),
     ("GET", "/v1/items/{id}/history"): Case(tells="entries"),
+    ("GET", "/v1/items/{id}/contradicting"): Case(tells="items"),
     ("POST", "/v1/items/{id}/pin"): Case(body={"pinned": True}, tells="pinned"),
     ("POST", "/v1/items/{id}/confirm"): Case(tells="last_verified_at"),
     ("POST", "/v1/items/{id}/refute"): Case(body={"value": "Pisa"}, tells="supersedes"),

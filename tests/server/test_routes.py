@@ -331,14 +331,30 @@ def add(http: httpx.Client, key: str, body: Any) -> httpx.Response:
 
 
 def test_an_add_repeated_with_its_key_adds_nothing(http: httpx.Client, own: list[str]) -> None:
-    body = [{"content": "same", "namespace": own}, {"content": "same", "namespace": own}]
-    first, again = add(http, "k1", body), add(http, "k1", body)
-    other = add(http, "k2", body)
+    body = [{"content": one, "namespace": own} for one in ("one", "two")]
+    said = {"subject": "bob", "attribute": "city", "value": "Rome"}
+    claim = {"content": "in Rome", "namespace": own, "claim": said}
+    first, again = add(http, "k1", [*body, claim]), add(http, "k1", [*body, claim])
+    other = add(http, "k2", claim)
 
     assert first.json() == again.json()
-    ids = [item["id"] for reply in (first, other) for item in reply.json()["items"]]
-    assert len(set(ids)) == 4
+    ids = [item["id"] for item in first.json()["items"]]
+    assert len({*ids, other.json()["id"]}) == 4
     assert http.get("/v1/stats", params={"namespace": own[0]}).json()["live"] == 5
+
+
+def test_a_text_told_again_adds_nothing_whatever_its_key(
+    http: httpx.Client, own: list[str]
+) -> None:
+    """An id made of a key is not the sender's: under another key, it is a repeat all the same."""
+    body = [{"content": "same", "namespace": own}] * 2
+    replies = [add(http, key, body) for key in ("k1", "k2", "k1", "k2")]
+    named = add(http, "k3", body[0])
+
+    ids = {item["id"] for reply in replies for item in reply.json()["items"]}
+    assert ids == {named.json()["id"]}
+    assert add(http, "k1", {**body[0], "id": "mine"}).json()["id"] == "mine"
+    assert http.get("/v1/stats", params={"namespace": own[0]}).json()["live"] == 3
 
 
 def test_a_key_used_for_other_content_is_a_conflict(http: httpx.Client, own: list[str]) -> None:

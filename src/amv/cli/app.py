@@ -1,7 +1,8 @@
 """The application: its commands, the options before them, and how a run ends.
 
 Exit codes: 0 done, 1 an error told in one line, 2 a usage error, 141 whoever read
-the output closed it; 130, stopped by Ctrl-C, is what `amv.cli.main` makes of that.
+the output closed it; 130, stopped by Ctrl-C, is what `amv.cli.main` makes of that;
+143, an import stopped by SIGTERM.
 Anything unexpected keeps its traceback.
 """
 

@@ -15,6 +15,10 @@ from amv.errors import ItemNotFound
 if TYPE_CHECKING:
     from amv.memory.item import Item
     from amv.memory.results import HistoryEntry, SearchResult
+    from amv.wiring import Memory
+
+SUPERSEDED_MAX = 5
+"""How many items that a new one supersedes are named to people."""
 
 LIST_PAGE = 1000
 """How many items `list --all` reads at a time."""
@@ -75,20 +79,36 @@ def add(
         item = memory.add(text, namespace=name, **fields)
         is_present = item.created_at < began
         others = doubts.against(memory, item)
+        ended = [] if is_present or as_json else _superseded(memory, item)
     if as_json:
         output.write_json({**_json(item, others), "present": is_present})
     else:
-        output.write(output.visible(_added(item, others, is_present=is_present)) + "\n")
+        output.write(output.visible(_added(item, others, ended, is_present=is_present)) + "\n")
 
 
-def _added(item: "Item", others: Sequence["Item"], *, is_present: bool) -> str:
+def _superseded(memory: "Memory", item: "Item") -> list[str]:
+    """Return the ids of all that an item supersedes, the one that it names itself first."""
+    if item.supersedes is None:
+        return []
+    with memory.store.read() as reader:
+        ns = reader.namespace(item.namespace)
+        rows = [] if ns is None else reader.linked_rows(ns.ns_id, item.id)
+    ended = [row.id for row in rows if row.superseded_by == item.id]
+    return list(dict.fromkeys([item.supersedes, *ended]))
+
+
+def _added(
+    item: "Item", others: Sequence["Item"], ended: Sequence[str], *, is_present: bool
+) -> str:
     """Return what to say of an item that was added, or was there and stayed as it was."""
     where = output.shown_namespace(item.namespace)
     said = f"{item.id} is in {where}"
     if is_present:
         said += f" already, since {output.shown_time(item.created_at)}"
-    elif item.supersedes is not None:
-        said += f", and supersedes {item.supersedes}"
+    elif ended:
+        more = len(ended) - SUPERSEDED_MAX
+        names = ", ".join(ended[:SUPERSEDED_MAX])
+        said += f", and supersedes {names}{f' and {more} more' if more > 0 else ''}"
     if item.superseded_by is not None:
         said += f", superseded already by {item.superseded_by}"
     doubt = "" if is_present else doubts.told(item, others)

@@ -7,14 +7,16 @@ its name only once it is whole.
 import fcntl
 import os
 import secrets
+import signal
 import stat
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from amv.wiring import Memory
 
 _DRAFT = ".amv-export-"
+TERMINATED = 128 + signal.SIGTERM
 NAMESPACES_MAX = 5
 """How many namespaces an import names to people."""
 
@@ -195,8 +198,10 @@ def import_items(
     """
     from amv.imports.running import Import
 
-    name = options.namespace_or_all(namespace)
+    owner = options.namespace_or_all(namespace)
+    name = "stdin" if file == "-" else file
     with (
+        _ended_by_sigterm(),
         _opened(file) as (stream, size),
         _target(session_of(context), is_dry=is_dry) as memory,
         output.progress("importing") as show,
@@ -204,20 +209,46 @@ def import_items(
         run = Import(
             memory,
             stream,
-            namespace=name,
+            namespace=owner,
             format=format,
             neighbours=neighbours,
             by_conversation=by_conversation,
             dry_run=is_dry,
             on_bad=partial(_tell_bad, skips_bad=skips_bad, as_json=as_json),
             on_progress=lambda done: show(done, size),
+            name=name,
         )
-        with _telling_how_far(run, file, as_json=as_json):
+        with _telling_how_far(run, name, as_json=as_json):
             report = run.run()
-    if as_json:
-        output.write_json(_told(report))
-    else:
-        _write_report(report, name)
+    _write_report(report, owner, as_json=as_json)
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came."""
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM end a command as Ctrl-C does, with exit code 143; a second one kills it."""
+
+    def stop(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise _Terminated
+
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    ):
+        # Whoever runs this has something of their own to do then.
+        yield
+        return
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except _Terminated as error:
+        raise typer.Exit(TERMINATED) from error
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _tell_bad(bad: BadLine, *, skips_bad: bool, as_json: bool) -> None:
@@ -229,19 +260,17 @@ def _tell_bad(bad: BadLine, *, skips_bad: bool, as_json: bool) -> None:
 
 
 @contextmanager
-def _telling_how_far(run: "Import", file: str, *, as_json: bool) -> Iterator[None]:
+def _telling_how_far(run: "Import", name: str, *, as_json: bool) -> Iterator[None]:
     """Add to whatever ends an import how far it got, and what to do."""
     try:
         yield
     except BadLine as bad:
-        is_lines = run.format == "items"
-        what = "line" if is_lines else "place"
+        what = "line" if run.format == "items" else "place"
         why = (
             f"{bad.why}; {_so_far(run)}; mend the {what} and import the file again, "
             f"or have such {what}s passed over with --skip-bad"
         )
-        where = bad.where if is_lines else f"{file}: {bad.where}"
-        raise BadLine(bad.number, why, where) from bad
+        raise BadLine(bad.number, why, f"{name}: {bad.where}") from bad
     except AmvError as error:
         error.add_note(f"{_so_far(run)}; import the file again to go on")
         raise
@@ -274,11 +303,25 @@ def _told(report: "ImportReport") -> dict[str, object]:
             {"namespace": list(name), "added": n} for name, n in report.namespaces.items()
         ]
     if report.dry_run:
-        told["first"] = list(report.first)
+        told["first"] = [_as_json(fields) for fields in report.first]
     return told
 
 
-def _write_report(report: "ImportReport", name: tuple[str, ...] | None) -> None:
+def _as_json(fields: Mapping[str, Any]) -> dict[str, object]:
+    """Return the fields of an item that would be added, written as those of one that is there."""
+    told = {**fields}
+    for name in ("valid_from", "valid_until", "expires_at"):
+        if (moment := _moment(fields.get(name))) is not None:
+            told[name] = moment.isoformat()
+    if (claim := fields.get("claim")) is not None:
+        told["claim"] = [claim.subject, claim.attribute, claim.value]
+    return told
+
+
+def _write_report(report: "ImportReport", name: tuple[str, ...] | None, *, as_json: bool) -> None:
+    if as_json:
+        output.write_json(_told(report))
+        return
     if report.first:
         output.write_table(
             ("namespace", "from", "content"),
@@ -318,8 +361,11 @@ def _whose(namespaces: Mapping[tuple[str, ...], int], added: str) -> str:
 
 
 def _moment(at: object) -> datetime | None:
-    """Return when an item begins; a time that is no number is shown as nothing."""
-    return datetime.fromtimestamp(at, tz=UTC) if isinstance(at, int | float) else None
+    """Return a time as an item has it, in UTC."""
+    from amv.memory.item import check_time, utc
+
+    at_s = check_time(at, "a time")
+    return None if at_s is None else utc(at_s)
 
 
 def _so_far(run: "Import") -> str:

@@ -1,4 +1,4 @@
-"""A client of the gateway, with the methods of `Memory`, and those of its gate.
+"""A client of the gateway: what a `Memory` does with items, and what its gate does.
 
     client = Client("http://127.0.0.1:8420", key="amv_...")
     client.add("Alice moved to Rome", namespace=("alice",))
@@ -188,6 +188,14 @@ class Client(GuardClient, Closing):
             )
             for entry in found.entries
         ]
+
+    def contradicting(
+        self, item_id: str, *, namespace: Sequence[str] | None = None
+    ) -> builtins.list[Item]:
+        """Return what an item seems to contradict; see `Memory.contradicting`."""
+        path, query = _path(item_id, "/contradicting"), _query(namespace=namespace)
+        found = self._sender.send("GET", path, wire.ItemsOut, query=query)
+        return [wire.item_in(item) for item in found.items]
 
     def list(
         self,

@@ -32,6 +32,10 @@ class NotFound:
     def __repr__(self) -> str:
         return "amv.NOT_FOUND"
 
+    def __reduce__(self) -> str:
+        # There is one only, also of what was copied or comes from another process.
+        return "NOT_FOUND"
+
 
 NOT_FOUND = NotFound()
 

@@ -131,9 +131,11 @@ def said(content: object, where: str, left_out: Counter[str]) -> str:
     if content is None or isinstance(content, str):
         text, others = (content or "").strip(), 0
     else:
+        if not isinstance(content, list):
+            raise needed(where, "text or an array of parts", content)
         texts: list[str] = []
         others = 0
-        for place, part in enumerate(a_list(content, where)):
+        for place, part in enumerate(content):
             if isinstance(part, str):
                 texts.append(part)
                 continue

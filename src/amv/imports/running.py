@@ -93,6 +93,9 @@ def _is_mem0(value: dict[str, Any]) -> bool:
     )
 
 
+_NAME_IT = f"name it with --format (format=), one of {', '.join(FORMATS)}"
+
+
 class Import:
     """One run of an import; `run` may end early, and *tally* and *left_out* still say how far."""
 
@@ -108,7 +111,9 @@ class Import:
         dry_run: bool = False,
         on_bad: Callable[[BadLine], None],
         on_progress: Callable[[int], None],
+        name: str = "",
     ) -> None:
+        """Look at what *stream* begins with; errors about it begin with its *name*."""
         if not (
             isinstance(neighbours, int)
             and not isinstance(neighbours, bool)
@@ -118,13 +123,16 @@ class Import:
         if format is not None and format not in FORMATS:
             raise InvalidInput(f"format must be one of {', '.join(FORMATS)}, got {shown(format)}")
         check_flag(by_conversation, "by_conversation")
-        name = None if namespace is None else check_namespace(namespace)
+        owner = None if namespace is None else check_namespace(namespace)
         self._rehearsal = Rehearsal(memory) if check_flag(dry_run, "dry_run") else None
         self._target = memory if self._rehearsal is None else self._rehearsal
         self._on_bad, self._on_progress = on_bad, on_progress
-        self._source = Source(stream)
-        self.format = format or format_of(self._source.first) or self._of_last_resort()
-        self._mapper = Mapper(self.format, name, neighbours, by_conversation)
+        with _naming(name):
+            self._source = Source(stream)
+            found = format or format_of(self._source.first)
+            self.format = found or self._of_last_resort()
+        self._is_guess = found is None and isinstance(self._source.first, dict)
+        self._mapper = Mapper(self.format, owner, neighbours, by_conversation)
         self.tally = Tally()
         self._added: Counter[Namespace] = Counter()
 
@@ -132,10 +140,7 @@ class Import:
         if self._source.is_empty:
             return "chat"
         if self._source.is_document:
-            raise InvalidInput(
-                "can't tell what this holds; name it with --format (format=), one of "
-                f"{', '.join(FORMATS)}"
-            )
+            raise InvalidInput(f"can't tell what this holds; {_NAME_IT}")
         return "items"
 
     def run(self) -> ImportReport:
@@ -164,11 +169,19 @@ class Import:
         run = LineImport(
             self._target,
             self._mapper.namespace,
-            on_bad=self._on_bad,
+            on_bad=self._refused,
             on_progress=self._on_progress,
         )
         self.tally = run.tally
         run.run(self._source.lines())
+
+    def _refused(self, bad: BadLine) -> None:
+        """Tell of a line; of the first, also that it may be no item, if it looks like none."""
+        is_guess, self._is_guess = self._is_guess, False
+        if is_guess:
+            why = f"{bad.why}; if these lines are no items, {_NAME_IT}"
+            bad = BadLine(bad.number, why, bad.where)
+        self._on_bad(bad)
 
     def _run_entries(self) -> None:
         writing = Writing(_Counting(self._target, self._added), on_bad=self._on_bad)
@@ -242,6 +255,7 @@ def import_file(
             dry_run=dry_run,
             on_bad=on_bad or _raised,
             on_progress=on_progress,
+            name=name,
         )
         try:
             return run.run()
@@ -249,6 +263,14 @@ def import_file(
             if name:
                 raise BadLine(bad.number, bad.why, f"{name}: {bad.where}") from bad
             raise
+
+
+@contextmanager
+def _naming(file: str) -> "Iterator[None]":
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(f"{file}: {error}" if file else str(error)) from error
 
 
 def _raised(bad: BadLine) -> None:

@@ -15,6 +15,8 @@ class NewItem:
     """A checked request to add one item.  Times are unix seconds.
 
     *given* names the fields that were asked for; what others hold is a default.
+    *id_is_made*: the id that is given stands for a request and not for an item of the
+    caller's; it finds what the request added before, and no one else knows it.
     """
 
     id: str
@@ -33,6 +35,7 @@ class NewItem:
     terms: Mapping[str, int]
     length: int
     id_is_given: bool
+    id_is_made: bool = False
     given: frozenset[str] = frozenset()
 
     @property

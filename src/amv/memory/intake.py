@@ -68,7 +68,11 @@ _CHANGE_KEYS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One checked request to add an item, not embedded yet."""
+    """One checked request to add an item, not embedded yet.
+
+    *id_is_made*: its id was made for it, so that it can be asked for again, and is not
+    the caller's.
+    """
 
     namespace: Namespace
     content: str
@@ -84,6 +88,7 @@ class Request:
     pinned: bool
     vector: Floats | None
     given: frozenset[str]
+    id_is_made: bool = False
 
 
 class Intake:
@@ -99,8 +104,13 @@ class Intake:
         self._lock = threading.Lock()
         self._queries: OrderedDict[str, Floats] = OrderedDict()
 
-    def check(self, fields: Mapping[str, object], now_s: float) -> Request:
-        """Return a checked request, or raise InvalidInput saying what is wrong with it."""
+    def check(
+        self, fields: Mapping[str, object], now_s: float, made_id: str | None = None
+    ) -> Request:
+        """Return a checked request, or raise InvalidInput saying what is wrong with it.
+
+        Without an id of the caller's, it is for an item of the id *made_id*, if there is one.
+        """
         if not isinstance(fields, Mapping):
             raise InvalidInput(f"an item is a mapping of fields, got {type(fields).__name__}")
         if unknown := sorted(map(shown, fields.keys() - _ADD_KEYS)):
@@ -121,7 +131,7 @@ class Intake:
             namespace=check_namespace(fields["namespace"]),
             content=check_text(fields.get("content"), "content", limit),
             context=_context(fields.get("context"), limit),
-            item_id=None if item_id is None else check_id(item_id),
+            item_id=made_id if item_id is None else check_id(item_id),
             metadata=filters.check_metadata(_mapping(fields.get("metadata"))),
             claim=claim,
             source=None if source is None else check_text(source, "source", 256),
@@ -135,6 +145,7 @@ class Intake:
             given=frozenset(
                 name for name, value in fields.items() if value is not None and value is not False
             ),
+            id_is_made=item_id is None and made_id is not None,
         )
 
     def check_changes(self, fields: Mapping[str, object], now_s: float) -> dict[str, Any]:
@@ -323,6 +334,7 @@ class Intake:
         return NewItem(
             id=self._new_id() if request.item_id is None else request.item_id,
             id_is_given=request.item_id is not None,
+            id_is_made=request.id_is_made,
             content=request.content,
             context=request.context,
             created_s=now_s,

@@ -139,7 +139,8 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
 
 def _may_repeat(edit: Edit, item: NewItem) -> bool:
     """Return whether an item is not added where it repeats another one."""
-    return not (edit.settings.keep_repeats or item.id_is_given or item.claim)
+    is_callers = item.id_is_given and not item.id_is_made
+    return not (edit.settings.keep_repeats or is_callers or item.claim)
 
 
 def _echoes(item: NewItem) -> list[int]:

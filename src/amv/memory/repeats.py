@@ -13,7 +13,9 @@ one said who is trusted as much or more; so an echo of a claim does not outlive 
 That a claim was told again is an observation of its own, by which the gate learns how
 long such claims last.
 What differs in one digit, or comes from somebody else, or would be found by another
-filter, stays an item of its own, as does all that has an id of the caller's.
+filter, stays an item of its own, as does all that has an id of the caller's.  An id that
+a gateway made of an Idempotency-Key is none: each sending has a key of its own, and what
+it tells may be old all the same.
 
 A block of a context that is written back repeats all the items that it quotes.  It
 tells nothing new if each is live, in force and of that day, whoever wrote it back:

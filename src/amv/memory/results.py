@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -165,11 +165,14 @@ class ForgetReceipt:
     too; it is looked up anew until then, since another process's open read can
     put that off by a moment, and a full disk for longer.  *reason* says, once it
     was looked up, why they are not gone yet.  A sweep tries again by itself.
+
+    A copy looks it up likewise.  One that was pickled has no store: it says for ever what
+    was known then.
     """
 
     item_ids: tuple[str, ...]
     namespace: Namespace
-    erase: Callable[[], bool] = field(repr=False)
+    erase: Callable[[], bool] = field(repr=False, compare=False)
     reason: str = ""
     _erased: bool = field(default=False, repr=False)
 
@@ -192,6 +195,29 @@ class ForgetReceipt:
             # Forgotten it is, whatever becomes of its bytes.
             self.reason = str(error)
         return self._erased
+
+    def __copy__(self) -> "ForgetReceipt":
+        return replace(self)
+
+    def __deepcopy__(self, memo: object) -> "ForgetReceipt":
+        # The store that erases stays the one there is.
+        return replace(self)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _receipt_of, (self.item_ids, self.namespace, self.reason, self._erased)
+
+
+def _receipt_of(
+    item_ids: tuple[str, ...], namespace: Namespace, reason: str, is_erased: bool
+) -> ForgetReceipt:
+    """Return a receipt as it was when it was pickled."""
+    return ForgetReceipt(
+        item_ids=item_ids,
+        namespace=namespace,
+        erase=lambda: is_erased,
+        reason=reason,
+        _erased=is_erased,
+    )
 
 
 def encode_cursor(key: int) -> str:

@@ -103,9 +103,20 @@ class MemoryService(MemoryReading):
         All are checked before the first is written.  They become durable in
         chunks, in order; each chunk wholly or not at all.
         """
-        now_s = self._clock()
         each = several(items, "items must be several mappings of fields")
-        requests = [self._intake.check(fields, now_s) for fields in each]
+        return self.add_under((fields, None) for fields in each)
+
+    def add_under(
+        self, items: Iterable[tuple[Mapping[str, Any], str | None]]
+    ) -> builtins.list[Item]:
+        """Remember many items, each with an id made for it; see `add_many`.
+
+        One that has an id of its own keeps it.  Another gets the one made for it, so that
+        the same call again finds what the first one added.  It is no id of the caller's:
+        what tells nothing new adds nothing, the first time and each time again.
+        """
+        now_s = self._clock()
+        requests = [self._intake.check(fields, now_s, made_id) for fields, made_id in items]
         added: list[Item] = []
         if not requests:
             self._check_open()

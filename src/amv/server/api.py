@@ -95,27 +95,30 @@ def add_items(call: Call) -> Struct:
     items = body if isinstance(body, list) else [body]
     if len(items) > ITEMS_MAX:
         raise InvalidInput(f"a request adds at most {ITEMS_MAX} items, got {len(items)}")
-    fields = [_fields(call, item, place) for place, item in enumerate(items)]
-    added = call.memory.add_many(fields)
+    fields = [_fields(call, item) for item in items]
+    added = call.memory.add_under(
+        (one, _made_id(call.idempotency_key, one["namespace"], place))
+        for place, one in enumerate(fields)
+    )
     if isinstance(body, list):
-        return wire.ItemsOut(items=[wire.item_out(item) for item in added])
+        return wire.items_out(added)
     return wire.item_out(added[0])
 
 
-def _fields(call: Call, item: wire.ItemIn, place: int) -> dict[str, Any]:
+def _fields(call: Call, item: wire.ItemIn) -> dict[str, Any]:
     fields = wire.given_fields(item, "namespace", "claim")
     fields["namespace"] = call.one_namespace(item.namespace)
     if item.claim is not UNSET and item.claim is not None:
         fields["claim"] = wire.claim_of(item.claim)
     if isinstance(item.vector, bytes):
         fields["vector"] = wire.vector_of(item.vector)
-    if call.idempotency_key is not None and "id" not in fields:
-        fields["id"] = _id_from(call.idempotency_key, fields["namespace"], place)
     return fields
 
 
-def _id_from(key: str, namespace: Namespace, place: int) -> str:
+def _made_id(key: str | None, namespace: Namespace, place: int) -> str | None:
     """Return the id of the item at a place in a request, the same each time it is repeated."""
+    if key is None:
+        return None
     named = json.dumps([key, namespace, place]).encode()
     number = int.from_bytes(sha256(named).digest()[:17], "big")
     return "".join(ID_ALPHABET[number >> 5 * n & 31] for n in range(_ID_CHARS))
@@ -170,6 +173,12 @@ def item_history(call: Call) -> Struct:
     """Read what happened to an item, and to the claims before it."""
     item_id, name = _item_and_namespace(call)
     return wire.history_out(call.memory.history(item_id, namespace=name))
+
+
+def contradicting_items(call: Call) -> Struct:
+    """Read what an item that is flagged as contradicted seems to contradict."""
+    item_id, name = _item_and_namespace(call)
+    return wire.items_out(call.memory.contradicting(item_id, namespace=name))
 
 
 def pin_item(call: Call) -> Struct:
@@ -367,6 +376,15 @@ ROUTES = (
         gives=wire.HistoryOut,
         level=Level.READ,
         summary="Read an item's history",
+        query=_NAMED,
+    ),
+    Route(
+        method="GET",
+        path=f"{_ITEM}/contradicting",
+        handler=contradicting_items,
+        gives=wire.ItemsOut,
+        level=Level.READ,
+        summary="Read what stands against an item",
         query=_NAMED,
     ),
     Route(

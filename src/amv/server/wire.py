@@ -217,7 +217,7 @@ class ItemOut(Result):
 
 
 class ItemsOut(Result):
-    """Items that were added, in the order of the request."""
+    """Some items, all there are: those added, in the order of the request, or those found."""
 
     items: list[ItemOut]
 
@@ -411,6 +411,11 @@ def claim_out(claim: Claim | None) -> ClaimWire | None:
     if claim is None:
         return None
     return ClaimWire(subject=claim.subject, attribute=claim.attribute, value=claim.value)
+
+
+def items_out(items: Sequence[Item]) -> ItemsOut:
+    """Return several items."""
+    return ItemsOut(items=[item_out(item) for item in items])
 
 
 def page_out(page: Page, cursor: str | None) -> PageOut:
