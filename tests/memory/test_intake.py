@@ -630,7 +630,6 @@ CALLS: dict[str, Callable[[MemoryService], object]] = {
     "telling": lambda m: _told(m),
     "pin": lambda m: m.pin("i1"),
     "confirm": lambda m: m.confirm("i1"),
-    "contradicting": lambda m: m.contradicting("i1"),
     "refute": lambda m: m.refute("i1"),
     "reinforce": lambda m: m.reinforce(["i1"]),
     "forget": lambda m: m.forget("i1"),
