@@ -316,6 +316,32 @@ def test_items_that_nobody_trusts_do_not_help_an_action(
     assert dirty.verdict != "PROCEED" or clean.verdict == "PROCEED"
 
 
+def before(guard: amv.Guard) -> float:
+    """Return how likely the one premise of an action is violated, before any check."""
+    (judged,) = guard.rank([cancel()])
+    return judged.premises[0].before
+
+
+def test_a_text_that_seems_to_contradict_a_claim_is_no_reason_to_doubt_it(
+    guard: amv.Guard,
+) -> None:
+    """It is guessed, and anyone may write one: only another claim is."""
+    item_id = remember(guard)
+    at_first = before(guard)
+
+    text = guard.memory.add("order W1 is cancelled", namespace=OWNER)
+    assert guard.memory.get(item_id, namespace=OWNER).contradicted
+    assert before(guard) == at_first
+
+    rival_id = remember(guard, "shipped", source_trust=0.2)
+    assert before(guard) > at_first
+    guard.memory.forget(text.id, namespace=OWNER)
+    assert before(guard) > at_first
+
+    guard.memory.forget(rival_id, namespace=OWNER)
+    assert before(guard) == at_first
+
+
 def each_remembered(guard: amv.Guard, claims: list[tuple[str, float]]) -> None:
     """Have the memory hold what several sources say of one order."""
     for value, trust in claims:

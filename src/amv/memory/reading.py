@@ -6,6 +6,7 @@ their values later.
 
 import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from amv.checks import check_flag, several, shown
 from amv.errors import InvalidInput, ItemNotFound
@@ -156,12 +157,20 @@ class MemoryReading:
     def claim_row(
         self, reader: Reader | None, namespace: Sequence[str], subject: str, attribute: str
     ) -> Row | None:
-        """Return what `find_claim` would find, as a store keeps it; in a snapshot, if given."""
+        """Return what `find_claim` would find, as a store keeps it; in a snapshot, if given.
+
+        As contradicted counts what another claim stands against, and no text of which that
+        is guessed: anyone may write one.
+        """
         name, now_s = check_namespace(namespace), self._clock()
-        if reader is not None:
-            return self._claim_row(reader, name, subject, attribute, now_s)
-        with self._store.read() as own:
-            return self._claim_row(own, name, subject, attribute, now_s)
+        if reader is None:
+            with self._store.read() as own:
+                return self.claim_row(own, name, subject, attribute)
+        row = self._claim_row(reader, name, subject, attribute, now_s)
+        if row is None or not row.contradicted:
+            return row
+        rivals = contradiction.against(reader, row, now_s, guesses=False)
+        return replace(row, contradicted=bool(rivals))
 
     def _claim_row(
         self, reader: Reader, name: Namespace, subject: str, attribute: str, now_s: float
