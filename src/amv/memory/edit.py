@@ -54,13 +54,19 @@ def indexed_text(content: str, context: str) -> str:
 
 @dataclass(slots=True)
 class Edit:
-    """Changes to one namespace at the moment *now_s*; call `close` once, at the end."""
+    """Changes to one namespace at the moment *now_s*; call `close` once, at the end.
+
+    *doubted* are keys of items whose flags may have lost their cause, *reconsidered* for how
+    many that was asked (see `doubts`).
+    """
 
     tx: Writer
     row: NamespaceRow
     settings: MemorySettings
     now_s: float
     change: Change = field(default_factory=Change)
+    doubted: set[int] = field(default_factory=set)
+    reconsidered: int = 0
 
     def __post_init__(self) -> None:
         wanted = self.settings.value_model
@@ -286,7 +292,8 @@ class Edit:
         state = replace(row.state, tier=Tier.COLD, protection=Protection.NONE)
         if row.state.protection is Protection.NOT_YET_VALID:
             state = replace(state, value_key=value_key(self.model.initial, self.now_s, self.model))
-        retired = replace(row, status=status, pinned=False, state=state)
+        # What is believed no more contradicts nothing.
+        retired = replace(row, status=status, pinned=False, contradicted=False, state=state)
         self.tx.update(retired)
         return retired
 

@@ -1,0 +1,60 @@
+"""Doubts: the flags of items that others contradict, taken off once nothing does any more.
+
+A flag outlives what it was set for unless somebody looks again.  Whatever makes an item
+go, end or say something else notes before what that item stood against, and settles
+at the end of its transaction: each of these is compared once more, and its flag goes if
+nothing that is live and in force stands against it.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from amv.memory import contradiction
+from amv.memory.edit import Edit
+from amv.memory.item import Row, Status
+
+SETTLED_MAX = 128
+"""For how many items that go, and of how many that stay, one transaction looks again."""
+
+
+def note(edit: Edit, rows: Iterable[Row]) -> None:
+    """Note what flagged items, which are about to go or to change, have stood against so far."""
+    keys = [row.key for row in rows if _is_flagged(row)]
+    keys = keys[: max(0, SETTLED_MAX - edit.reconsidered)]
+    edit.reconsidered += len(keys)
+    # As they are stored, whatever end was noted on them since.
+    for row in edit.tx.rows(keys).values():
+        edit.doubted.add(row.key)
+        # Whatever is over by now may have been what it was flagged for.
+        edit.doubted.update(other.key for other in _against(edit, row, -math.inf))
+
+
+def note_claims(edit: Edit, rows: Iterable[Row]) -> None:
+    """Note new claims that contradict others, and those others; they may have been settled since.
+
+    What one claim is flagged for, another one that comes with it may supersede.
+    """
+    for row in rows:
+        if row.contradicted and row.claim is not None:
+            rivals = contradiction.rival_claims(edit.tx, row, edit.now_s)
+            edit.doubted.update([row.key, *(rival.key for rival in rivals)])
+
+
+def settle(edit: Edit) -> None:
+    """Take the flag off what was noted and is contradicted by nothing any more."""
+    keys = sorted(edit.doubted)[:SETTLED_MAX]
+    edit.doubted.clear()
+    for row in edit.tx.rows(keys).values():
+        if _is_flagged(row) and not _against(edit, row, edit.now_s):
+            edit.tx.update(replace(row, contradicted=False))
+            edit.change.items.append(row.key)
+
+
+def _is_flagged(row: Row) -> bool:
+    return row.contradicted and row.status is Status.LIVE
+
+
+def _against(edit: Edit, row: Row, now_s: float) -> list[Row]:
+    guesses = edit.settings.flag_contradictions
+    return contradiction.against(edit.tx, row, now_s, guesses=guesses)
