@@ -41,14 +41,27 @@ def note_claims(edit: Edit, rows: Iterable[Row]) -> None:
             edit.doubted.update([row.key, *(rival.key for rival in rivals)])
 
 
+def end(edit: Edit) -> None:
+    """Take the flags off items that have ended, and note what these stood against."""
+    ended = edit.tx.doubted_ends(edit.row.ns_id, edit.now_s, SETTLED_MAX)
+    rows = list(edit.tx.rows([key for _, key in ended]).values())
+    note(edit, rows)
+    for row in rows:
+        _clear(edit, row)
+
+
 def settle(edit: Edit) -> None:
     """Take the flag off what was noted and is contradicted by nothing any more."""
     keys = sorted(edit.doubted)[:SETTLED_MAX]
     edit.doubted.clear()
     for row in edit.tx.rows(keys).values():
         if _is_flagged(row) and not _against(edit, row, edit.now_s):
-            edit.tx.update(replace(row, contradicted=False))
-            edit.change.items.append(row.key)
+            _clear(edit, row)
+
+
+def _clear(edit: Edit, row: Row) -> None:
+    edit.tx.update(replace(row, contradicted=False))
+    edit.change.items.append(row.key)
 
 
 def _is_flagged(row: Row) -> bool:

@@ -120,7 +120,8 @@ class Edit:
         last: Row | None = None
         for row in rows:
             # Most of a batch begin in one state, and never expire.
-            if last is None or row.state is not last.state or row.expires_s != last.expires_s:
+            is_like = last is not None and row.state is last.state and not row.contradicted
+            if last is None or not is_like or row.expires_s != last.expires_s:
                 self.wake_for(row)
             last = row
 
@@ -143,8 +144,10 @@ class Edit:
         )
 
     def wake_for(self, row: Row) -> None:
-        """Note when a live row next crosses a threshold, begins or expires."""
+        """Note when a live row next crosses a threshold, begins, expires or, in doubt, ends."""
         self.wake_at(row.expires_s)
+        if row.contradicted:
+            self.wake_at(row.valid_until_s)
         state = row.state
         if state.protection is Protection.NOT_YET_VALID:
             self.wake_at(row.valid_from_s)

@@ -281,6 +281,7 @@ def _put(edit: Edit, row: Row) -> None:
 def _flag(edit: Edit, row: Row) -> None:
     if not row.contradicted:
         _put(edit, replace(row, contradicted=True))
+        edit.wake_at(row.valid_until_s)
 
 
 def supersede(edit: Edit, ended: Row, at_s: float) -> None:
@@ -349,7 +350,7 @@ def change(edit: Edit, row: Row, changed: Row, vectors: Vectors | None) -> Row:
         doubts.note(edit, [row])
     _replace(edit, row, changed, vectors)
     if changed.content != row.content and row.status is Status.LIVE:
-        _flag_contradictions(edit, edit.tx.rows([row.key]).values())
+        _flag_contradictions(edit, list(edit.tx.rows([row.key]).values()))
     doubts.settle(edit)
     return edit.tx.rows([row.key])[row.key]
 
@@ -360,6 +361,7 @@ def _replace(edit: Edit, row: Row, changed: Row, vectors: Vectors | None) -> Non
         edit.tx.update(changed)
         edit.change.items.append(row.key)
         edit.wake_at(changed.expires_s)
+        edit.wake_at(changed.valid_until_s if changed.contradicted else None)
         if vectors is not None and row.status is Status.SUPERSEDED:
             edit.take_vectors(edit.tx.vector_ids([row.key]), keep=False)
             ids = vectors.ids + row.key * PASSAGES_MAX
