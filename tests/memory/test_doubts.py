@@ -94,6 +94,47 @@ def test_the_flag_of_a_claim_goes_with_its_rivals(world: World) -> None:
     assert not flag_of(world, rome)
 
 
+def test_a_flag_goes_with_a_text_that_was_found_true(world: World) -> None:
+    """That one has no flag of its own any more, and was what the other one had its for."""
+    old, new = (world.add(text) for text in PORTS)
+    world.memory.confirm(old.id)
+    assert flag_of(world, new)
+
+    world.memory.forget(old.id)
+
+    assert not flag_of(world, new)
+
+
+def test_a_sweep_comes_by_when_a_flagged_item_ends(world: World) -> None:
+    """However it got its end and its flag, and though another sweep came before."""
+    until_s = world.clock() + 50.0
+    old = world.add(PORTS[0], valid_until=until_s)
+    claims = [world.claim("Rome", source_trust=0.8)]
+    claims.append(world.claim("Oslo", source_trust=0.2, valid_until=until_s))
+    new = world.add(PORTS[1])
+    world.make_due()
+    world.memory.sweep()
+    assert flag_of(world, old)
+    assert world.row().next_due_s == until_s
+
+    world.clock.advance(60.0)
+    world.memory.sweep()
+
+    assert not any(flag_of(world, item) for item in (old, new, *claims))
+
+
+def test_what_a_claim_was_flagged_for_may_come_and_go_at_once(world: World) -> None:
+    """Told late, it was superseded already when it was told."""
+    world.claim("Kiel", source_trust=0.5)
+    world.clock.advance(20.0)
+    world.claim("Kiel", source_trust=0.8)
+
+    late = world.claim("Oslo", source_trust=0.2, valid_from=world.clock() - 10.0)
+
+    assert late.status is Status.SUPERSEDED
+    assert not any(item.contradicted for item in world.memory.list(namespace=ALICE).items)
+
+
 def test_an_update_of_anything_else_asks_nothing_again(world: World) -> None:
     """What an item says and until when is what it contradicts by."""
     old, _ = (world.add(text) for text in PORTS)
@@ -170,6 +211,9 @@ def act(world: World, what: str, number: int, trust: float) -> None:
         world.memory.forget(item.id)
     elif what == "update":
         world.memory.update(item.id, content=TEXTS[number % len(TEXTS)])
+    elif (item.last_verified_at or what == "confirm") and (item.valid_until or what == "end"):
+        # What was found true and ends by itself leaves the flags of others.
+        return
     elif what == "end":
         until_s = max(item.valid_from.timestamp(), now_s) + 3.0
         world.memory.update(item.id, valid_until=until_s)

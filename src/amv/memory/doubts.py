@@ -3,7 +3,8 @@
 A flag outlives what it was set for unless somebody looks again.  Whatever makes an item
 go, end or say something else notes before what that item stood against, and settles
 at the end of its transaction: each of these is compared once more, and its flag goes if
-nothing that is live and in force stands against it.
+nothing that is live and in force stands against it.  What was found true and then ends
+by itself, as it was told to, is the one thing that nobody notes.
 """
 
 import math
@@ -19,26 +20,19 @@ SETTLED_MAX = 128
 
 
 def note(edit: Edit, rows: Iterable[Row]) -> None:
-    """Note what flagged items, which are about to go or to change, have stood against so far."""
-    keys = [row.key for row in rows if _is_flagged(row)]
+    """Note what items, which are about to go or to change, have stood against so far.
+
+    Those are flagged, or were until they were found true.
+    """
+    keys = [row.key for row in rows if row.contradicted or row.last_verified_s is not None]
     keys = keys[: max(0, SETTLED_MAX - edit.reconsidered)]
     edit.reconsidered += len(keys)
     # As they are stored, whatever end was noted on them since.
     for row in edit.tx.rows(keys).values():
         edit.doubted.add(row.key)
         # Whatever is over by now may have been what it was flagged for.
-        edit.doubted.update(other.key for other in _against(edit, row, -math.inf))
-
-
-def note_claims(edit: Edit, rows: Iterable[Row]) -> None:
-    """Note new claims that contradict others, and those others; they may have been settled since.
-
-    What one claim is flagged for, another one that comes with it may supersede.
-    """
-    for row in rows:
-        if row.contradicted and row.claim is not None:
-            rivals = contradiction.rival_claims(edit.tx, row, edit.now_s)
-            edit.doubted.update([row.key, *(rival.key for rival in rivals)])
+        flagged = replace(row, contradicted=True)
+        edit.doubted.update(other.key for other in _against(edit, flagged, -math.inf))
 
 
 def end(edit: Edit) -> None:

@@ -131,7 +131,7 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
             done[place] = insert_aside(edit, row, item.vectors)
     write_waiting()
     _flag_contradictions(edit, live)
-    doubts.note_claims(edit, done.values())
+    edit.doubted.update(row.key for row in done.values() if row.claim and row.contradicted)
     doubts.settle(edit)
     edit.settle_probation()
     # Those after it may have moved or superseded one.
@@ -243,6 +243,8 @@ def settle_claim(edit: Edit, row: Row, *, is_of_now: bool) -> Row:
         if newer.source_trust < older.source_trust:
             row = replace(row, contradicted=True)
             _flag(edit, rival)
+            # Another claim may yet take the place of the one that it is flagged for.
+            edit.doubted.add(rival.key)
         elif newer is rival:
             row = _ended(row, rival)
             if rival.state.protection is Protection.NOT_YET_VALID:
