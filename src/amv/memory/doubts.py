@@ -44,8 +44,9 @@ def end(edit: Edit) -> None:
         _clear(edit, row)
 
 
-def settle(edit: Edit) -> None:
-    """Take the flag off what was noted and is contradicted by nothing any more."""
+def settle(edit: Edit, added: Iterable[Row] = ()) -> None:
+    """Take the flag off what was noted, or added as a claim, and nothing contradicts any more."""
+    edit.doubted.update(row.key for row in added if row.claim and row.contradicted)
     keys = sorted(edit.doubted)[:SETTLED_MAX]
     edit.doubted.clear()
     for row in edit.tx.rows(keys).values():

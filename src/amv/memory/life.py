@@ -131,8 +131,7 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
             done[place] = insert_aside(edit, row, item.vectors)
     write_waiting()
     _flag_contradictions(edit, live)
-    edit.doubted.update(row.key for row in done.values() if row.claim and row.contradicted)
-    doubts.settle(edit)
+    doubts.settle(edit, done.values())
     edit.settle_probation()
     # Those after it may have moved or superseded one.
     changed = set(edit.change.items)
