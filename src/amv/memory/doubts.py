@@ -1,4 +1,4 @@
-"""Doubts: the flags of items that others contradict, taken off once nothing does any more.
+"""Doubts: the flags of items that others contradict, set, and taken off once nothing does.
 
 A flag outlives what it was set for unless somebody looks again.  Whatever makes an item
 go, end or say something else notes before what that item stood against, and settles
@@ -8,7 +8,7 @@ by itself, as it was told to, is the one thing that nobody notes.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from amv.memory import contradiction
@@ -17,6 +17,25 @@ from amv.memory.item import Row, Status
 
 SETTLED_MAX = 128
 """For how many items that go, and of how many that stay, one transaction looks again."""
+
+
+def compare(edit: Edit, rows: Sequence[Row]) -> None:
+    """Flag new rows, and those there already, that may contradict each other by their texts."""
+    keys: set[int] = set()
+    are_compared = edit.settings.flag_contradictions and len(rows) <= contradiction.BATCH_MAX
+    for row in rows if are_compared else ():
+        found = contradiction.contradicted_by(edit.tx, row, edit.now_s)
+        keys.update(one.key for one in found)
+        keys.update([row.key] if found else ())
+    for row in edit.tx.rows(sorted(keys)).values():
+        flag(edit, row)
+
+
+def flag(edit: Edit, row: Row) -> None:
+    """Flag a row; a sweep comes by when it ends."""
+    if not row.contradicted:
+        _put(edit, replace(row, contradicted=True))
+        edit.wake_at(row.valid_until_s)
 
 
 def note(edit: Edit, rows: Iterable[Row]) -> None:
@@ -41,7 +60,7 @@ def end(edit: Edit) -> None:
     rows = list(edit.tx.rows([key for _, key in ended]).values())
     note(edit, rows)
     for row in rows:
-        _clear(edit, row)
+        _put(edit, replace(row, contradicted=False))
 
 
 def settle(edit: Edit, added: Iterable[Row] = ()) -> None:
@@ -51,11 +70,11 @@ def settle(edit: Edit, added: Iterable[Row] = ()) -> None:
     edit.doubted.clear()
     for row in edit.tx.rows(keys).values():
         if _is_flagged(row) and not _against(edit, row, edit.now_s):
-            _clear(edit, row)
+            _put(edit, replace(row, contradicted=False))
 
 
-def _clear(edit: Edit, row: Row) -> None:
-    edit.tx.update(replace(row, contradicted=False))
+def _put(edit: Edit, row: Row) -> None:
+    edit.tx.update(row)
     edit.change.items.append(row.key)
 
 

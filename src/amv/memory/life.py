@@ -130,7 +130,7 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
         else:
             done[place] = insert_aside(edit, row, item.vectors)
     write_waiting()
-    _flag_contradictions(edit, live)
+    doubts.compare(edit, live)
     doubts.settle(edit, done.values())
     edit.settle_probation()
     # Those after it may have moved or superseded one.
@@ -195,18 +195,6 @@ def _told_again(edit: Edit, row: Row) -> Row:
     return row
 
 
-def _flag_contradictions(edit: Edit, rows: Sequence[Row]) -> None:
-    """Flag new rows, and those there already, that may contradict each other by their texts."""
-    keys: set[int] = set()
-    are_compared = edit.settings.flag_contradictions and len(rows) <= contradiction.BATCH_MAX
-    for row in rows if are_compared else ():
-        found = contradiction.contradicted_by(edit.tx, row, edit.now_s)
-        keys.update(one.key for one in found)
-        keys.update([row.key] if found else ())
-    for row in edit.tx.rows(sorted(keys)).values():
-        _flag(edit, row)
-
-
 def check_pinned_room(edit: Edit, more: int) -> None:
     """Raise InvalidInput if *more* items can't be pinned in this namespace."""
     most = edit.settings.hot_max // 2
@@ -241,7 +229,7 @@ def settle_claim(edit: Edit, row: Row, *, is_of_now: bool) -> Row:
         older, newer = (row, rival) if row.valid_from_s < rival.valid_from_s else (rival, row)
         if newer.source_trust < older.source_trust:
             row = replace(row, contradicted=True)
-            _flag(edit, rival)
+            doubts.flag(edit, rival)
             # Another claim may yet take the place of the one that it is flagged for.
             edit.doubted.add(rival.key)
         elif newer is rival:
@@ -277,12 +265,6 @@ def _ended(row: Row, successor: Row) -> Row:
 def _put(edit: Edit, row: Row) -> None:
     edit.tx.update(row)
     edit.change.items.append(row.key)
-
-
-def _flag(edit: Edit, row: Row) -> None:
-    if not row.contradicted:
-        _put(edit, replace(row, contradicted=True))
-        edit.wake_at(row.valid_until_s)
 
 
 def supersede(edit: Edit, ended: Row, at_s: float) -> None:
@@ -351,7 +333,7 @@ def change(edit: Edit, row: Row, changed: Row, vectors: Vectors | None) -> Row:
         doubts.note(edit, [row])
     _replace(edit, row, changed, vectors)
     if changed.content != row.content and row.status is Status.LIVE:
-        _flag_contradictions(edit, list(edit.tx.rows([row.key]).values()))
+        doubts.compare(edit, list(edit.tx.rows([row.key]).values()))
     doubts.settle(edit)
     return edit.tx.rows([row.key])[row.key]
 
