@@ -338,9 +338,15 @@ def _candidates(reader: Reader, new: Row) -> list[tuple[Row, Statement]]:
     read = [reader.postings(new.ns_id, term, count)["key"] for term, count in plan]
     keys, counts = np.unique(np.concatenate([*read, np.zeros(0, np.int64)]), return_counts=True)
     best = [key for key in keys[np.lexsort((-keys, -counts))].tolist() if key != new.key]
-    rows = reader.rows(best[:ROWS_MAX])
-    said = [(rows[key], statement(rows[key].content)) for key in best[:ROWS_MAX] if key in rows]
-    return [(row, one) for row, one in said if one is not None][:CANDIDATES_MAX]
+    found: list[tuple[Row, Statement]] = []
+    for start in range(0, min(len(best), ROWS_MAX), CANDIDATES_MAX):
+        keys_read = best[start : start + CANDIDATES_MAX]
+        rows = reader.rows(keys_read)
+        said = [(rows[key], statement(rows[key].content)) for key in keys_read if key in rows]
+        found += [(row, one) for row, one in said if one is not None]
+        if len(found) >= CANDIDATES_MAX:
+            break
+    return found[:CANDIDATES_MAX]
 
 
 def _are_like(reader: Reader, one: Row, other: Row) -> bool:
