@@ -188,6 +188,19 @@ def test_what_stands_against_an_item_is_seen_wherever_it_is_read(amv: Cli) -> No
     assert flags["x"] is flags["y"] is True
 
 
+def test_what_stands_against_an_item_forges_no_row_of_its_own(amv: Cli) -> None:
+    """Neither with line breaks nor by ending the quotes it stands in."""
+    content = 'Ann lives in Rome\nstatus  gone ("'
+    added(amv, content, "--id", 'x ("ok")\nvalue  9')
+    shown = amv("add", "Ann lives in Oslo", "-n", "alice", "--id", "y").out
+    fields = amv("get", "y", "-n", "alice").out
+
+    named = 'x ("ok")\\nvalue  9 ("Ann lives in Rome\\nstatus  gone (\\"")'
+    assert shown == f"y is in alice; it may contradict {named}\n"
+    assert re.search(rf"^contradicts +{re.escape(named)}$", fields, re.M)
+    assert len(re.findall(r"^(?:status|value) ", fields, re.M)) == 2
+
+
 def test_an_item_that_is_gone_by_then_was_added_all_the_same(
     amv: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -316,6 +316,32 @@ def test_items_that_nobody_trusts_do_not_help_an_action(
     assert dirty.verdict != "PROCEED" or clean.verdict == "PROCEED"
 
 
+def before(guard: amv.Guard) -> float:
+    """Return how likely the one premise of an action is violated, before any check."""
+    (judged,) = guard.rank([cancel()])
+    return judged.premises[0].before
+
+
+def test_what_seems_to_contradict_a_claim_is_a_reason_to_doubt_it_and_no_other_text(
+    guard: amv.Guard,
+) -> None:
+    """A text is a reason as long as it is there; one that says something else is none."""
+    remember(guard)
+    at_first = before(guard)
+
+    guard.memory.add("order W1 is heavy", namespace=OWNER)
+    assert before(guard) == at_first
+    text = guard.memory.add("order W1 is cancelled", namespace=OWNER)
+    assert before(guard) > at_first
+    guard.memory.forget(text.id, namespace=OWNER)
+    assert before(guard) == at_first
+
+    rival_id = remember(guard, "shipped", source_trust=0.2)
+    assert before(guard) > at_first
+    guard.memory.forget(rival_id, namespace=OWNER)
+    assert before(guard) == at_first
+
+
 def each_remembered(guard: amv.Guard, claims: list[tuple[str, float]]) -> None:
     """Have the memory hold what several sources say of one order."""
     for value, trust in claims:

@@ -1,5 +1,6 @@
 """What stands against an item, told to people; and the commands that settle it: confirm, refute."""
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,11 +39,15 @@ def marked(item: "Item") -> str:
 
 
 def named(item: "Item") -> str:
-    """Return the id of an item, and how its content begins."""
+    """Return the id of an item, and how its content begins, in one line whatever they hold.
+
+    A content can't end its quotes, and so not pass for anything but a content.
+    """
     text = item.content
     if len(text) > BEGINNING_CHARS_MAX:
         text = text[: BEGINNING_CHARS_MAX - 1] + "…"
-    return f'{item.id} ("{text}")'
+    quoted = json.dumps(text, ensure_ascii=False)
+    return output.visible(f"{item.id} ({quoted})")
 
 
 def told(item: "Item", others: Sequence["Item"]) -> str:

@@ -5,43 +5,39 @@
     "Ann eats meat"                             "Ann doesn't eat meat"
 
 Of two claims it is known: they name subject and attribute.  Of free text it is
-guessed, and so nothing is retired by it; both texts are flagged, which a reader sees
-and which makes the gate doubt.  Two texts are taken to contradict each other if
+guessed, and so nothing is retired by it; both texts are flagged, which a reader sees.
+What counts is what is said of a subject, not that two texts have one: that Ida has a
+dog and that Ida works at Novo go together.  Two texts are taken to contradict each
+other if each is one short statement (see `statement`), their vectors are not unlike,
+no two speakers say them, and
 
-- each is one short statement: no question, no exclamation, at most `WORDS_MAX` words
-  that say something (talk resembles other talk in everything and contradicts little);
-- they share enough of their words, and their vectors are not unlike;
-- each has words that the other has not, or just one of them denies;
-- they speak of one subject: the first name of each stands in the other, and what one
-  begins with, too.  Where one of them names nobody, what they begin with decides.  Where
-  no name is in both, names may be all that differs: "I live in Oslo" and "I live in
-  Rome".  "Ann's sister" and "Ann's brother" are two subjects.
-- names in which they differ are values: at the end, and not behind "for", "of" or the
-  like.  "20 % off for Ann" and "20 % off for Bo" go together;
-- unless just one of them denies, they are not what holds side by side: what somebody
-  likes, knows, speaks or otherwise does with many things ("Ann speaks French", "Ann
-  speaks German"), or two relations of one name to another ("Ida owns Heron", "Ida looks
-  after Heron").
+- they begin with one subject, and of it they say
+  - the same, but just one denies it; or
+  - states that exclude each other: "pending" and "shipped", "open" and "closed"; or
+  - the same but for one value, of at most `VALUE_WORDS_MAX` words, with one
+    preposition before it: numbers and times differ, or, besides the value, a word is
+    the same that is no name and no value, and is no verb for what one does with many
+    things ("speaks French", "runs Debian", "is allergic to nuts"), or the subject has
+    one such value at a time ("The gate code is ...", "The office is in ...");
+- or they begin with other words, share `SHARED_LEAST` of all, among them one that is no
+  name or value, and the same names, and just one denies: "approved the renewal", "do not
+  renew".
 
-Names are words with a capital letter, or letters and digits.  Numbers, months and days
-of the week are values, but for a number right behind what a text begins with: "order 17"
-and "order 18" are two subjects.  All this is English, as stop words and stems
-are; of other languages it finds what differs in names and numbers.
+Names in which they differ are values at the end, and not behind "for" or "of": "20 % off
+for Ann" and "20 % off for Bo" go together, "order 17" and "order 18" are two subjects.
+All this is English, as stop words and stems are; of other languages it finds little.
 """
 
 import re
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
 from amv.memory import lexical
 from amv.memory.item import Row, Status
 from amv.memory.ports import Reader
-
-WORDS_MAX = 16
-CHARS_MAX = 200
-"""A longer text has more words than that, or says more than one thing."""
+from amv.memory.statement import ATTRIBUTES, Statement, Word, statement
 
 SIMILARITY_LEAST = 0.4
 SHARED_LEAST = 0.4
@@ -51,185 +47,265 @@ BATCH_MAX = 256
 """A batch of more is not compared: it is history that is brought along, and no news."""
 
 POSTINGS_MAX = 512
+ROWS_MAX = 64
 CANDIDATES_MAX = 16
-"""How many postings are read for a new text, and how many texts it is compared with."""
+"""How many postings and rows are read for a new text; with how many statements it is compared."""
 
-_WORD = re.compile(r"[^\W_]+(?:[.,'\u2019@_/:\-][^\W_]+)*%?")
-_TALK = re.compile(r"[?!]")
-_DENIALS = frozenset(("cannot", "neither", "never", "no", "none", "nor", "not", "without"))
-
-_CHANGE_TEXT = """
-    actually changed correction corrected currently instead moved new now only revised still
-    update updated
+_STATE_TEXT = """
+    pending waiting queued processing confirmed shipped delivered returned refunded cancelled
+    open opened closed resolved reopened blocked
+    approved allowed rejected revoked declined denied forbidden cancelled prohibited
+    planned scheduled postponed cancelled
+    up down
+    on off
+    online offline
+    enabled disabled
+    active inactive suspended
+    paid unpaid overdue
+    pass passes passed fail fails failed broken
+    single married divorced widowed engaged
+    available unavailable sold
+    like likes love loves hate hates dislike dislikes
+    true false
+    yes no
+    full empty
+    draft final
 """
-_CHANGES = frozenset(_CHANGE_TEXT.split())
-"""They tell that something is news, and nothing of what."""
+_STATES = [frozenset(line.split()) for line in _STATE_TEXT.strip().splitlines()]
+"""Of the states of one line, a thing is in one at a time."""
 
-_CALENDAR_TEXT = """
-    january february march april may june july august september october november december
-    monday tuesday wednesday thursday friday saturday sunday
+_ONE = frozenset(lexical.query_terms("call called drive head lead marry named rent renamed titled"))
+"""What is done with one thing at a time, where most is done with many: "Ann reads a book".
 """
-_CALENDAR = frozenset(_CALENDAR_TEXT.split())
-_OWNERS_FOLLOW = frozenset(("by", "for", "from", "of", "with"))
 
-_MANY_TEXT = """
-    admire allergic attend collect drink eat enjoy knew know learn learned like liked love loved
-    meet met own play played read speak study studies teach visit visited watch watches watched
-    write wrote
-"""
-_MANY = frozenset(_MANY_TEXT.split())
-"""What one does with many things; with an s at the end, too."""
+_MANY = frozenset(
+    lexical.query_terms("""
+    admire afraid allergic ask attend belong close collect complain complete deliver drink eat
+    enjoy fond good interested knew know learn learned like liked link linked love loved meet met
+    own play played read saw see speak study talk teach think took visit visited want watch
+    watched write wrote
+    """)
+)
+_MANY_BY = frozenset(
+    lexical.query_terms("""
+    afraid allergic ask asked belong complain connect flew fond go good interested linked meet
+    reported subscribe talk think travelled went
+    """)
+)
+"""What is done with many things: without, and with a preposition ("Ann is allergic to nuts")."""
 
-_OBJECT_FOLLOWS = frozenset(("a", "an", "her", "his", "my", "our", "the", "their", "to", "your"))
+VALUE_WORDS_MAX = 4
+DENIED_LEAST = 0.6
+"""Which share of what is said must be common where just one denies it."""
 
-
-class Statement(NamedTuple):
-    """What a text says, as stems: its words, what it begins with, its names in order.
-
-    *number* is one right behind what it begins with, as in "order 17"; *owners* are
-    names behind "for", "of" and the like; *owned* is what follows on "Ann's"; *many*
-    are words for what one does with many things, each with that thing.
-    """
-
-    words: tuple[str, ...]
-    subject: str
-    number: str
-    names: tuple[str, ...]
-    owners: frozenset[str]
-    owned: str
-    many: frozenset[tuple[str, str]]
-    denies: bool
-
-
-class _Word(NamedTuple):
-    """A word that says something: as it stands, as a stem, and what it stands behind.
-
-    *owner* is "Ann's", if that is right before it; *does* a word of `_MANY` whose object it is.
-    """
-
-    raw: str
-    stem: str
-    before: str
-    owner: str
-    does: str
-
-    @property
-    def is_number(self) -> bool:
-        return self.raw[0].isdigit()
-
-    @property
-    def is_day(self) -> bool:
-        return self.raw[0].isupper() and self.raw.casefold() in _CALENDAR
-
-    @property
-    def is_name(self) -> bool:
-        return self.raw[0].isupper() or any(map(str.isdigit, self.raw))
-
-
-def _words(text: str) -> tuple[list[_Word], bool]:
-    """Return the words of *text* that say something, and whether others deny it."""
-    found: list[_Word] = []
-    before, owner, does, denies = "", "", "", False
-    for match in _WORD.finditer(text):
-        raw = match[0].replace("\u2019", "'")
-        word = raw.casefold()
-        is_denial = word in _DENIALS or word.endswith("n't")
-        terms = () if is_denial or word in _CHANGES else lexical.query_terms(word)
-        if terms:
-            found.append(_Word(raw, terms[0], before, owner, does))
-            does = terms[0] if word in _MANY or word.removesuffix("s") in _MANY else ""
-        elif word not in _OBJECT_FOLLOWS:
-            does = ""
-        before, owner = word, word if terms and word.endswith("'s") else ""
-        denies = denies or is_denial
-    return found, denies
-
-
-def statement(text: str) -> Statement | None:
-    """Return what *text* says; None if it is talk, too long, or says nothing."""
-    if len(text) > CHARS_MAX or _TALK.search(text):
-        return None
-    words, denies = _words(text)
-    things = [word for word in words if not (word.is_number or word.is_day)]
-    if not things or len(words) > WORDS_MAX:
-        return None
-    is_numbered = words[0] is things[0] and len(words) > 1 and words[1].is_number
-    names = [word for word in things if word.is_name]
-    return Statement(
-        words=tuple(word.stem for word in words),
-        subject=things[0].stem,
-        number=words[1].stem if is_numbered else "",
-        names=tuple(word.stem for word in names),
-        owners=frozenset(word.stem for word in names if word.before in _OWNERS_FOLLOW),
-        owned=next((word.stem for word in words if word.owner), ""),
-        many=frozenset((word.does, word.stem) for word in words if word.does),
-        denies=denies,
-    )
+_DIGITS = re.compile("[0-9]+")
 
 
 def may_contradict(one: Statement, other: Statement) -> bool:
     """Return whether two statements can't both hold, by their words."""
-    ours, theirs = Counter(one.words), Counter(other.words)
-    shared = (ours & theirs).total()
-    if 2 * shared < SHARED_LEAST * (ours.total() + theirs.total()):
+    if one.speaker and other.speaker and one.speaker != other.speaker:
         return False
-    only_ours, only_theirs = set(ours - theirs), set(theirs - ours)
-    says_more = not (only_ours and only_theirs)
-    if one.denies == other.denies and (says_more or _stand_side_by_side(one, other)):
-        return False
-    our_names, their_names = only_ours & set(one.names), only_theirs & set(other.names)
-    if our_names and their_names:
-        # Names that differ are values at the end of a text; elsewhere they are subjects.
-        at_end = one.words[-1] in only_ours and other.words[-1] in only_theirs
-        if not at_end or our_names & one.owners or their_names & other.owners:
-            return False
-    return _are_of_one_subject(one, other, only_ours, only_theirs)
+    if _begin_alike(one, other):
+        return _say_otherwise(one, other)
+    return _denies_much_of(one, other)
 
 
-def _stand_side_by_side(one: Statement, other: Statement) -> bool:
-    """Return whether two statements are such as hold of one subject at once."""
-    if one.many and other.many and one.many != other.many:
+def _begin_alike(one: Statement, other: Statement) -> bool:
+    """Return whether two statements have one subject, a name and its beginning being one."""
+    ours, theirs = _stems(one.subject), _stems(other.subject)
+    if one.pronoun and other.pronoun and one.pronoun != other.pronoun:
+        return False
+    if not (ours and theirs):
+        return ours == theirs and one.pronoun == other.pronoun
+    least = min(len(ours), len(theirs))
+    return ours == theirs or (
+        ours[:least] == theirs[:least]
+        and all(w.is_name for w in one.subject + other.subject)
+        and not any(w.is_owner for w in one.subject + other.subject)
+    )
+
+
+def _stems(words: Sequence[Word]) -> list[str]:
+    return [word.stem for word in words]
+
+
+def _renewed(words: Sequence[Word], others: Sequence[Word]) -> list[Word]:
+    """Return words without a "re" before what is among the others: "reallocated", "allocated"."""
+    known = {word.stem for word in others}
+    return [
+        word._replace(stem=word.stem[2:])
+        if word.stem.startswith("re") and word.stem[2:] in known
+        else word
+        for word in words
+    ]
+
+
+def _placed(words: list[Word], others: Sequence[Word]) -> list[Word]:
+    """Return words without that of a move to somewhere, where the others only say "is in"."""
+    is_move = bool(words) and words[0].stem == "live" != words[0].raw.casefold()[:4]
+    return words[1:] if is_move and "live" not in _stems(others) else words
+
+
+def _say_otherwise(one: Statement, other: Statement) -> bool:
+    """Return whether two statements of one subject say of it what can't both hold."""
+    ours, theirs = _renewed(one.rest, other.rest), _renewed(other.rest, one.rest)
+    ours, theirs = _placed(ours, theirs), _placed(theirs, ours)
+    if one.denies != other.denies:
+        return _is_denied(set(_stems(ours)), set(_stems(theirs)))
+    first, last = _shared_ends(ours, theirs)
+    our_value, their_value = ours[first : len(ours) - last], theirs[first : len(theirs) - last]
+    if not (our_value and their_value):
+        return False
+    if _are_states(ours, theirs):
+        return not _have_owners(our_value, their_value)
+    is_of_one_verb = bool(one.verb) and one.verb == other.verb
+    if _are_of_one_kind(our_value, their_value):
+        tells_news = one.tells_news or other.tells_news
+        return bool(first or last) or is_of_one_verb or tells_news
+    if not _are_rivals(our_value, their_value):
+        return False
+    ends = ours[len(ours) - last :]
+    if all(word.is_value or word.is_name for word in (*ours[:first], *ends)):
+        return is_of_one_verb and _is_attribute(one, our_value, their_value)
+    is_within = bool(ends) and not ends[0].before
+    if is_within and _are_names(our_value) and _are_names(their_value):
+        return False
+    if first == 0:
+        return is_of_one_verb and is_within
+    return _is_of_one(ours[:first], our_value, last)
+
+
+def _are_rivals(ours: Sequence[Word], theirs: Sequence[Word]) -> bool:
+    """Return whether two values stand alike, and are of no kinds that go together."""
+    if _kind(ours) or _kind(theirs) or max(len(ours), len(theirs)) > VALUE_WORDS_MAX:
+        return False
+    return ours[0].before == theirs[0].before and not _have_owners(ours, theirs)
+
+
+def _is_denied(ours: set[str], theirs: set[str]) -> bool:
+    """Return whether what one denies is about what the other says."""
+    shared = len(ours & theirs)
+    if not (ours and theirs):
+        return ours == theirs
+    is_whole = shared == min(len(ours), len(theirs))
+    return is_whole or 2 * shared >= DENIED_LEAST * (len(ours) + len(theirs))
+
+
+def _shared_ends(ours: Sequence[Word], theirs: Sequence[Word]) -> tuple[int, int]:
+    """Return how many words two texts begin with alike, and how many they end with alike."""
+    most = min(len(ours), len(theirs))
+    first = 0
+    while first < most and _are_same(ours[first], theirs[first]):
+        first += 1
+    last = 0
+    while last < most - first and _are_same(ours[-1 - last], theirs[-1 - last]):
+        last += 1
+    return first, last
+
+
+def _are_same(one: Word, other: Word) -> bool:
+    return one.stem == other.stem and (one.before == other.before or one.is_value)
+
+
+def _are_states(ours: Sequence[Word], theirs: Sequence[Word]) -> bool:
+    """Return whether two texts name different states of those that exclude each other."""
+    said = [{word.raw.casefold() for word in words} for words in (ours, theirs)]
+    for group in _STATES:
+        in_ours, in_theirs = group & said[0], group & said[1]
+        if in_ours and in_theirs and not in_ours & in_theirs:
+            return True
+    return False
+
+
+def _have_owners(ours: Sequence[Word], theirs: Sequence[Word]) -> bool:
+    """Return whether two values are names behind "for" or the like: other things, then."""
+    found = [
+        {word.stem for word in words if word.is_name and word.before in ("for", "of", "with")}
+        for words in (ours, theirs)
+    ]
+    return bool(found[0] and found[1] and not found[0] & found[1])
+
+
+def _kind(words: Sequence[Word]) -> str:
+    """Return "number" or "time" if words are nothing else, or ""."""
+    if all(word.is_number for word in words):
+        return "number"
+    return "time" if all(word.is_value for word in words) else ""
+
+
+def _are_of_one_kind(ours: Sequence[Word], theirs: Sequence[Word]) -> bool:
+    """Return whether two values are numbers, times, or differ in digits alone ("v2", "v3")."""
+    masked = [[_DIGITS.sub("0", word.stem) for word in words] for words in (ours, theirs)]
+    return masked[0] == masked[1] or _kind(ours) == _kind(theirs) != ""
+
+
+def _are_names(words: Sequence[Word]) -> bool:
+    return all(word.is_name for word in words)
+
+
+def _is_attribute(one: Statement, ours: Sequence[Word], theirs: Sequence[Word]) -> bool:
+    """Return whether what is said by "is" alone is one value of what a thing has one of."""
+    if one.verb not in ("be", ":"):
+        return False
+    if any(word.stem in ATTRIBUTES for word in one.subject):
         return True
-    first, last = one.words[0], one.words[-1]
-    named = set(one.names) & set(other.names)
-    return (first, last) == (other.words[0], other.words[-1]) and {first, last} <= named
+    if ours[0].before:
+        return True
+    is_noun = one.verb == ":" or not any(w.is_name and not w.is_owner for w in one.subject)
+    return is_noun and bool(one.subject) and _are_names(ours) and _are_names(theirs)
 
 
-def _are_of_one_subject(
-    one: Statement, other: Statement, only_ours: set[str], only_theirs: set[str]
-) -> bool:
-    """Return whether two statements speak of the same; *only_ours* and the like: their words."""
-    if one.number and other.number and one.number != other.number:
+def _is_of_one(said: Sequence[Word], value: Sequence[Word], last: int) -> bool:
+    """Return whether what is said before a value is said of one value at a time."""
+    verb = said[-1].stem
+    if value[0].before:
+        return verb not in _MANY_BY
+    if verb in _MANY:
         return False
-    if one.owned and other.owned and one.owned != other.owned:
+    return len(said) > 1 or last > 0 or value[0].is_parted or verb in _ONE
+
+
+def _denies_much_of(one: Statement, other: Statement) -> bool:
+    """Return whether just one of two that begin with other words denies what both speak of.
+
+    That is a word which is no name and no value; and the names are no other ones.
+    """
+    if one.denies == other.denies or (one.pronoun and other.pronoun):
         return False
-    if not (one.names and other.names):
-        begin_alike = one.subject == other.subject
-        return begin_alike or (one.subject in other.words and other.subject in one.words)
-    if one.names[0] in other.words and other.names[0] in one.words:
-        return one.subject in other.words or other.subject in one.words
-    if set(one.names) & set(other.names) or one.subject != other.subject:
+    ours, theirs = Counter(_stems(one.words)), Counter(_stems(other.words))
+    shared = ours & theirs
+    if 2 * shared.total() < SHARED_LEAST * (ours.total() + theirs.total()):
         return False
-    return only_ours <= set(one.names) and only_theirs <= set(other.names)
+    if any(word.is_value or word.is_owner for word in one.subject + other.subject):
+        return False
+    names = {word.stem for word in one.words + other.words if word.is_name}
+    values = {word.stem for word in one.words + other.words if word.is_value}
+    our_names, their_names = names & set(ours), names & set(theirs)
+    return bool(set(shared) - names - values) and our_names == their_names
 
 
 def contradicted_by(reader: Reader, new: Row, now_s: float) -> list[Row]:
     """Return the live rows that *new*, which is among them, contradicts by its text.
 
-    Of two claims that is not for a guess to say.
+    Of two claims that is not for a guess to say; what is over by now contradicts nothing.
     """
     said = statement(new.content)
-    if said is None:
+    if said is None or _is_over(new, now_s):
         return []
-    found = []
-    for row in _candidates(reader, new):
-        are_claims = row.claim is not None and new.claim is not None
-        if are_claims or row.is_expired(now_s) or not row.overlaps(new):
-            continue
-        other = statement(row.content)
-        if other is not None and may_contradict(said, other) and _are_like(reader, row, new):
-            found.append(row)
-    return found
+    return [
+        row
+        for row, other in _candidates(reader, new)
+        if not (row.claim is not None and new.claim is not None)
+        and not _is_over(row, now_s)
+        and row.overlaps(new)
+        and may_contradict(said, other)
+        and _are_like(reader, row, new)
+    ]
+
+
+def _is_over(row: Row, now_s: float) -> bool:
+    """Return whether a row has expired or is not valid any more."""
+    return row.is_expired(now_s) or (row.valid_until_s is not None and row.valid_until_s <= now_s)
 
 
 def rival_claims(reader: Reader, row: Row, now_s: float) -> list[Row]:
@@ -241,8 +317,7 @@ def rival_claims(reader: Reader, row: Row, now_s: float) -> list[Row]:
         rival
         for rival in reader.claim_rows(row.ns_id, *claim.key)
         if rival.status is Status.LIVE
-        and not rival.is_expired(now_s)
-        and (rival.valid_until_s is None or rival.valid_until_s > now_s)
+        and not _is_over(rival, now_s)
         and rival.claim is not None
         and not rival.claim.says_the_same_as(claim)
     ]
@@ -250,20 +325,28 @@ def rival_claims(reader: Reader, row: Row, now_s: float) -> list[Row]:
 
 def against(reader: Reader, row: Row, now_s: float, *, guesses: bool) -> list[Row]:
     """Return the live rows that a flagged *row* contradicts: claims and, if it *guesses*, texts."""
-    if row.status is not Status.LIVE or not row.contradicted:
+    if row.status is not Status.LIVE or not row.contradicted or _is_over(row, now_s):
         return []
     claims = [rival for rival in rival_claims(reader, row, now_s) if row.overlaps(rival)]
     return [*claims, *(contradicted_by(reader, row, now_s) if guesses else ())]
 
 
-def _candidates(reader: Reader, new: Row) -> list[Row]:
-    """Return the rows that share most words with *new*, as far as its rarest ones tell."""
+def _candidates(reader: Reader, new: Row) -> list[tuple[Row, Statement]]:
+    """Return the statements that share most words with *new*, as far as its rarest ones tell."""
     frequencies = reader.frequencies(new.ns_id, lexical.query_terms(new.content))
     plan = lexical.read_plan(frequencies, POSTINGS_MAX)
     read = [reader.postings(new.ns_id, term, count)["key"] for term, count in plan]
     keys, counts = np.unique(np.concatenate([*read, np.zeros(0, np.int64)]), return_counts=True)
     best = [key for key in keys[np.lexsort((-keys, -counts))].tolist() if key != new.key]
-    return list(reader.rows(best[:CANDIDATES_MAX]).values())
+    found: list[tuple[Row, Statement]] = []
+    for start in range(0, min(len(best), ROWS_MAX), CANDIDATES_MAX):
+        keys_read = best[start : start + CANDIDATES_MAX]
+        rows = reader.rows(keys_read)
+        said = [(rows[key], statement(rows[key].content)) for key in keys_read if key in rows]
+        found += [(row, one) for row, one in said if one is not None]
+        if len(found) >= CANDIDATES_MAX:
+            break
+    return found[:CANDIDATES_MAX]
 
 
 def _are_like(reader: Reader, one: Row, other: Row) -> bool:

@@ -54,13 +54,19 @@ def indexed_text(content: str, context: str) -> str:
 
 @dataclass(slots=True)
 class Edit:
-    """Changes to one namespace at the moment *now_s*; call `close` once, at the end."""
+    """Changes to one namespace at the moment *now_s*; call `close` once, at the end.
+
+    *doubted* are keys of items whose flags may have lost their cause, *reconsidered* for how
+    many that was asked (see `doubts`).
+    """
 
     tx: Writer
     row: NamespaceRow
     settings: MemorySettings
     now_s: float
     change: Change = field(default_factory=Change)
+    doubted: set[int] = field(default_factory=set)
+    reconsidered: int = 0
 
     def __post_init__(self) -> None:
         wanted = self.settings.value_model
@@ -114,7 +120,8 @@ class Edit:
         last: Row | None = None
         for row in rows:
             # Most of a batch begin in one state, and never expire.
-            if last is None or row.state is not last.state or row.expires_s != last.expires_s:
+            is_like = last is not None and row.state is last.state and not row.contradicted
+            if last is None or not is_like or row.expires_s != last.expires_s:
                 self.wake_for(row)
             last = row
 
@@ -137,8 +144,10 @@ class Edit:
         )
 
     def wake_for(self, row: Row) -> None:
-        """Note when a live row next crosses a threshold, begins or expires."""
+        """Note when a live row next crosses a threshold, begins, expires or, in doubt, ends."""
         self.wake_at(row.expires_s)
+        if row.contradicted:
+            self.wake_at(row.valid_until_s)
         state = row.state
         if state.protection is Protection.NOT_YET_VALID:
             self.wake_at(row.valid_from_s)
@@ -286,7 +295,8 @@ class Edit:
         state = replace(row.state, tier=Tier.COLD, protection=Protection.NONE)
         if row.state.protection is Protection.NOT_YET_VALID:
             state = replace(state, value_key=value_key(self.model.initial, self.now_s, self.model))
-        retired = replace(row, status=status, pinned=False, state=state)
+        # What is believed no more contradicts nothing.
+        retired = replace(row, status=status, pinned=False, contradicted=False, state=state)
         self.tx.update(retired)
         return retired
 

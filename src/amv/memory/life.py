@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from amv.errors import Conflict, InvalidInput
-from amv.memory import contradiction, lexical, repeats
+from amv.memory import contradiction, doubts, lexical, repeats
 from amv.memory.context import IN_DOUBT, date_of, quoted
 from amv.memory.edit import Edit, indexed_text
 from amv.memory.given import NewItem, same_or_conflict
@@ -103,7 +103,7 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
         present = edit.tx.rows_with_id(item.id, edit.row.ns_id) if item.id_is_given else []
         if present and present[0].is_expired(edit.now_s):
             # As absent as if a sweep had been there.
-            delete(edit, present)
+            _delete(edit, present)
         elif present:
             done[place] = same_or_conflict(edit.tx, present[0], item)
             continue
@@ -129,7 +129,8 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
         else:
             done[place] = insert_aside(edit, row, item.vectors)
     write_waiting()
-    _flag_contradictions(edit, live)
+    doubts.compare(edit, live)
+    doubts.settle(edit, done.values())
     edit.settle_probation()
     # Those after it may have moved or superseded one.
     changed = set(edit.change.items)
@@ -196,18 +197,6 @@ def _told_again(edit: Edit, row: Row) -> Row:
     return row
 
 
-def _flag_contradictions(edit: Edit, rows: Sequence[Row]) -> None:
-    """Flag new rows, and those there already, that may contradict each other by their texts."""
-    keys: set[int] = set()
-    are_compared = edit.settings.flag_contradictions and len(rows) <= contradiction.BATCH_MAX
-    for row in rows if are_compared else ():
-        found = contradiction.contradicted_by(edit.tx, row, edit.now_s)
-        keys.update(one.key for one in found)
-        keys.update([row.key] if found else ())
-    for row in edit.tx.rows(sorted(keys)).values():
-        _flag(edit, row)
-
-
 def check_pinned_room(edit: Edit, more: int) -> None:
     """Raise InvalidInput if *more* items can't be pinned in this namespace."""
     most = edit.settings.hot_max // 2
@@ -238,10 +227,13 @@ def settle_claim(edit: Edit, row: Row, *, is_of_now: bool) -> Row:
     for rival in sorted(rivals, key=lambda rival: (rival.valid_from_s, rival.key)):
         if not row.overlaps(rival):
             continue
+        doubts.note(edit, [rival])
         older, newer = (row, rival) if row.valid_from_s < rival.valid_from_s else (rival, row)
         if newer.source_trust < older.source_trust:
             row = replace(row, contradicted=True)
-            _flag(edit, rival)
+            doubts.flag(edit, rival)
+            # Another claim may yet take the place of the one that it is flagged for.
+            edit.doubted.add(rival.key)
         elif newer is rival:
             row = _ended(row, rival)
             if rival.state.protection is Protection.NOT_YET_VALID:
@@ -277,13 +269,9 @@ def _put(edit: Edit, row: Row) -> None:
     edit.change.items.append(row.key)
 
 
-def _flag(edit: Edit, row: Row) -> None:
-    if not row.contradicted:
-        _put(edit, replace(row, contradicted=True))
-
-
 def supersede(edit: Edit, ended: Row, at_s: float) -> None:
     """Take a live item, whose end and successor are noted on it, out of every search of now."""
+    doubts.note(edit, [ended])
     edit.retire(ended, status=Status.SUPERSEDED)
     edit.tx.add_history(ended.key, HistoryRow(at_s, "superseded", ended.content, ended.claim))
 
@@ -291,7 +279,9 @@ def supersede(edit: Edit, ended: Row, at_s: float) -> None:
 def insert_aside(edit: Edit, row: Row, vectors: Vectors) -> Row:
     """Add an item that is not live: it is in no index of now, and cold."""
     state = replace(row.state, tier=Tier.COLD, protection=Protection.NONE)
-    row = replace(row, pinned=False, state=state)
+    # What it was flagged for, it may contradict no more.
+    is_live = row.status is Status.LIVE
+    row = replace(row, pinned=False, contradicted=row.contradicted and is_live, state=state)
     key = edit.tx.insert([row])[0]
     if row.status is Status.SUPERSEDED:
         ids = vectors.ids + key * PASSAGES_MAX
@@ -336,20 +326,33 @@ def _let_go(edit: Edit, row: Row) -> None:
 def change(edit: Edit, row: Row, changed: Row, vectors: Vectors | None) -> Row:
     """Replace a row; *vectors* are new ones where content or context changed.
 
-    What it said before stays in its history.
+    What it said before stays in its history.  Where it says something else now, or ends at
+    another moment, flags that it was a cause of are looked at again, as is its own.
     """
     if changed.content != row.content:
         edit.tx.add_history(row.key, HistoryRow(edit.now_s, "updated", row.content, row.claim))
+    if (changed.content, changed.valid_until_s) != (row.content, row.valid_until_s):
+        doubts.note(edit, [row])
+    _replace(edit, row, changed, vectors)
+    if changed.content != row.content and row.status is Status.LIVE:
+        doubts.compare(edit, list(edit.tx.rows([row.key]).values()))
+    doubts.settle(edit)
+    return edit.tx.rows([row.key])[row.key]
+
+
+def _replace(edit: Edit, row: Row, changed: Row, vectors: Vectors | None) -> None:
+    """Put a changed row in the place of one, with its vectors, wherever that has them."""
     if vectors is None or row.status is not Status.LIVE:
         edit.tx.update(changed)
         edit.change.items.append(row.key)
         edit.wake_at(changed.expires_s)
+        edit.wake_at(changed.valid_until_s if changed.contradicted else None)
         if vectors is not None and row.status is Status.SUPERSEDED:
             edit.take_vectors(edit.tx.vector_ids([row.key]), keep=False)
             ids = vectors.ids + row.key * PASSAGES_MAX
             edit.tx.add_vectors(edit.row.ns_id, Vectors(ids, vectors.matrix))
             edit.tx.retire_vectors(ids)
-        return changed
+        return
     edit.unindex(row, keep_vectors=False)
     changed, terms = counted(changed)
     edit.tx.update(changed)
@@ -359,10 +362,6 @@ def change(edit: Edit, row: Row, changed: Row, vectors: Vectors | None) -> Row:
         edit.change.hot_in.append(row.key)
     edit.add_to_totals(hot=int(hot), pinned=int(changed.pinned))
     edit.wake_for(changed)
-    if changed.content == row.content:
-        return changed
-    _flag_contradictions(edit, [changed])
-    return edit.tx.rows([row.key])[row.key]
 
 
 def set_pinned(edit: Edit, row: Row, *, pinned: bool) -> Row:
@@ -440,16 +439,27 @@ def refute(edit: Edit, row: Row, by: str | None) -> Row:
     """Note that a check found the item wrong; *by* names what holds instead."""
     if row.status is not Status.LIVE:
         raise Conflict(f"only a live item can be refuted, {row.id!r} is {row.status.value}")
+    doubts.note(edit, [row])
     _let_go(edit, row)
     until_s = edit.now_s if row.valid_until_s is None else min(edit.now_s, row.valid_until_s)
     refuted = replace(row, superseded_by=by, valid_until_s=until_s, last_verified_s=edit.now_s)
     changed = edit.retire(refuted, status=Status.REFUTED)
     edit.tx.add_history(row.key, HistoryRow(edit.now_s, "refuted", row.content, row.claim))
+    doubts.settle(edit)
     return changed
 
 
 def delete(edit: Edit, rows: Sequence[Row]) -> None:
-    """Remove items for good: from both indexes, with history, and from the links of others."""
+    """Remove items for good: from both indexes, with history, and from the links of others.
+
+    Flags that they were a cause of are looked at again.
+    """
+    _delete(edit, rows)
+    doubts.settle(edit)
+
+
+def _delete(edit: Edit, rows: Sequence[Row]) -> None:
+    doubts.note(edit, rows)
     for row in rows:
         if row.status is Status.LIVE and row.claim is not None:
             _let_go(edit, row)

@@ -293,6 +293,9 @@ class Reader(Protocol):
     def expiring(self, ns_id: int, until_s: float, limit: int) -> list[tuple[float, int]]:
         """Return (expires_s, key) of items of any status with expires_s <= *until_s*, in order."""
 
+    def doubted_ends(self, ns_id: int, until_s: float, limit: int) -> list[tuple[float, int]]:
+        """Return (valid_until_s, key) of live, flagged items that end by *until_s*, in order."""
+
     def unstaged_keys(self, after_key: int, limit: int) -> list[int]:
         """Return keys of items, of any namespace, with vectors but none staged; ascending."""
 

@@ -271,3 +271,5 @@ def set_next_due(edit: Edit) -> None:
         edit.wake_at(valid_from_s)
     for expires_s, _ in tx.expiring(ns_id, math.inf, 1):
         edit.wake_at(expires_s)
+    for ends_s, _ in tx.doubted_ends(ns_id, math.inf, 1):
+        edit.wake_at(ends_s)

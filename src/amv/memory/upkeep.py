@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from amv.errors import AmvError, StoreError
-from amv.memory import lexical, life, sweep
+from amv.memory import doubts, lexical, life, sweep
 from amv.memory.edit import Edit, indexed_text
 from amv.memory.item import Namespace, Status
 from amv.memory.ports import Event, NamespaceRow, NewPostings, Reader, Store, Writer
@@ -123,6 +123,7 @@ def _sweeper(
         edit = Edit(tx, current, settings, now_s)
         plan = sweep.plan_sweep(tx, edit.row, settings, now_s)
         named = _named(plan, tx, current.name)
+        doubts.end(edit)
         life.delete(edit, sweep.apply_plan(edit, plan))
         sweep.set_next_due(edit)
         edit.close()

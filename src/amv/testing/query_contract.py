@@ -212,3 +212,28 @@ class TimeContract:
         store.write(lambda w: w.update(replace(rows[1], key=keys[1], expires_s=40.0)))
         with store.read() as reader:
             assert reader.expiring(ns_id, 30.0, 9) == ordered[1:]
+
+    def test_flagged_rows_that_end_come_in_that_order(self, store: Store) -> None:
+        """Of live ones; others are no reason to doubt anything."""
+        ns_id, other = new_namespace(store), new_namespace(store, "bob")
+        flagged = replace(plain(ns_id, "a"), contradicted=True, valid_until_s=30.0)
+        rows = [
+            flagged,
+            replace(flagged, id="b", valid_until_s=20.0),
+            replace(flagged, id="c", valid_until_s=20.0),
+            replace(flagged, id="d", valid_until_s=None),
+            replace(flagged, id="e", contradicted=False),
+            replace(flagged, id="f", status=Status.REFUTED),
+        ]
+        keys = insert(store, *rows)
+        insert(store, replace(flagged, ns_id=other))
+        ordered = [(20.0, keys[1]), (20.0, keys[2]), (30.0, keys[0])]
+
+        with store.read() as reader:
+            assert reader.doubted_ends(ns_id, 19.9, 9) == []
+            assert reader.doubted_ends(ns_id, 20.0, 9) == ordered[:2]
+            assert reader.doubted_ends(ns_id, float("inf"), 9) == ordered
+            assert reader.doubted_ends(ns_id, float("inf"), 1) == ordered[:1]
+        store.write(lambda w: w.update(replace(rows[0], key=keys[0], contradicted=False)))
+        with store.read() as reader:
+            assert reader.doubted_ends(ns_id, float("inf"), 9) == ordered[:2]

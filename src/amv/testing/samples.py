@@ -319,6 +319,7 @@ def _row_picture(reader: Reader, ns_id: int, keys: Sequence[int]) -> dict[str, o
             sorted(reader.matching(ns_id, filters.parse(form), NOW_S, 100)) for form in FORMS
         ],
         "expiring": reader.expiring(ns_id, NOW_S, 100),
+        "doubted_ends": reader.doubted_ends(ns_id, float("inf"), 100),
         "past": reader.past_keys(ns_id, NOW_S - 50.0, 100),
     }
 

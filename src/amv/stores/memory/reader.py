@@ -199,6 +199,11 @@ class MemoryReader:
         pairs = sorted((row.expires_s, row.key) for row in rows if row.expires_s is not None)
         return [pair for pair in pairs if pair[0] <= until_s][:limit]
 
+    def doubted_ends(self, ns_id: int, until_s: float, limit: int) -> list[tuple[float, int]]:
+        ends = [(row.valid_until_s, row.key) for row in self._rows("doubted", ns_id)]
+        pairs = sorted((end_s, key) for end_s, key in ends if end_s is not None)
+        return [pair for pair in pairs if pair[0] <= until_s][:limit]
+
     def unstaged_keys(self, after_key: int, limit: int) -> list[int]:
         owners = {i // PASSAGES_MAX for i in self._tables.vectors}
         missing = owners - {i // PASSAGES_MAX for i in self._tables.staged}

@@ -101,6 +101,8 @@ def entries_of_row(row: Row | None) -> set[Entry]:
     if row.status is Status.LIVE:
         entries |= {("live", ns_id), ("tier", ns_id, row.state.protection, row.state.tier)}
         entries.add(("told", ns_id, digest(row.content)))
+        if row.contradicted and row.valid_until_s is not None:
+            entries.add(("doubted", ns_id))
     elif row.status is Status.SUPERSEDED:
         entries.add(("past", ns_id))
     return entries

@@ -264,6 +264,14 @@ class SqliteReader:
         ).fetchall()
         return found
 
+    def doubted_ends(self, ns_id: int, until_s: float, limit: int) -> list[tuple[float, int]]:
+        found: list[tuple[float, int]] = self._execute(
+            "SELECT valid_until_s, key FROM item WHERE ns_id = ? AND status = 0"
+            " AND contradicted = 1 AND valid_until_s <= ? ORDER BY valid_until_s, key LIMIT ?",
+            (ns_id, until_s, limit),
+        ).fetchall()
+        return found
+
     def past_keys(self, ns_id: int, at_s: float, limit: int) -> list[int]:
         return self._column(_PAST, ns_id, at_s, limit)
 
