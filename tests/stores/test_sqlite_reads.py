@@ -3,7 +3,7 @@
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import amv
 from amv.errors import StoreClosed, StoreError, StoreUnavailable
 from amv.memory import filters
 from amv.memory.filters import Compare
@@ -81,6 +82,90 @@ def test_no_statement_reads_a_table_from_end_to_end(
     assert len(checked) > 3
     assert scans == {}
     assert any(step.startswith("SCAN") for step in control)
+
+
+ALL_OF_ONE = "SEARCH item USING INDEX item_by_namespace (ns_id=?)"
+
+
+@pytest.mark.parametrize("module", [reader, writer, filters_sql, postings])
+def test_no_statement_goes_through_a_whole_namespace(
+    store: SqliteStore, path: str, module: ModuleType
+) -> None:
+    """An index that gives the order may look cheaper than the one that finds what is asked for."""
+    with closing(apsw.Connection(path)) as connection:
+        whole = [one for one in statements(module) if ALL_OF_ONE in plan(connection, one)]
+        control = plan(connection, "SELECT key FROM item WHERE ns_id = ?")
+
+    assert whole == []
+    assert control == [ALL_OF_ONE.replace("INDEX", "COVERING INDEX")]
+
+
+@pytest.fixture
+def steps() -> Iterator[list[int]]:
+    """Count the steps of SQLite's machine on all connections opened meanwhile, by tens."""
+    counted = [0]
+
+    def tick() -> bool:
+        counted[0] += 1
+        return False
+
+    def hook(connection: apsw.Connection) -> None:
+        connection.set_progress_handler(tick, 10)
+
+    apsw.connection_hooks.append(hook)
+    yield counted
+    apsw.connection_hooks.remove(hook)
+
+
+CALLS: dict[str, Callable[[amv.Memory], object]] = {
+    "add": lambda m: m.add("the rain falls on hills", namespace=("a",)),
+    "add again": lambda m: m.add("thing 7 is kept", namespace=("a",)),
+    "add lines": lambda m: m.add("thing 8 is kept\nthing 9 is kept", namespace=("a",)),
+    "add with an id": lambda m: m.add("the sun", namespace=("a",), id="mine"),
+    "add a claim": lambda m: m.add("x", namespace=("a",), claim=amv.Claim("s5", "is", "new")),
+    "get": lambda m: m.get("i3", namespace=("a",)),
+    "find a claim": lambda m: m.find_claim(("a",), "s6", "is"),
+    "history": lambda m: m.history("i3", namespace=("a",)),
+    "what contradicts": lambda m: m.contradicting("i4", namespace=("a",)),
+    "list": lambda m: m.list(namespace=("a",), limit=5),
+    "confirm": lambda m: m.confirm("i15", namespace=("a",)),
+    "refute": lambda m: m.refute("i6", namespace=("a",)),
+    "update": lambda m: m.update("i7", namespace=("a",), content="other words now"),
+    "pin": lambda m: m.pin("i8", namespace=("a",)),
+    "forget": lambda m: m.forget("i9", namespace=("a",)),
+    "flush": lambda m: (m.reinforce(["i10"], namespace=("a",)), m.flush()),
+}
+
+
+def test_what_a_call_does_is_the_same_in_a_namespace_of_any_size(
+    tmp_path: Path, steps: list[int]
+) -> None:
+    """Four times as many items make no call work harder."""
+    took: dict[int, dict[str, int]] = {}
+    for size in (1500, 6000):
+        with amv.Memory.open(str(tmp_path / f"{size}.db"), embedder="hashing:8") as memory:
+            for start in range(0, size, 500):
+                memory.add_many(
+                    {
+                        "content": f"thing {n} is kept",
+                        "namespace": ("a",),
+                        "id": f"i{n}",
+                        "claim": amv.Claim(f"s{n}", "is", "old") if n % 2 else None,
+                    }
+                    for n in range(start, start + 500)
+                )
+            memory.search("thing 5", namespace=("a",))
+            took[size] = {}
+            for name, call in CALLS.items():
+                before = steps[0]
+                call(memory)
+                took[size][name] = steps[0] - before
+
+    assert {
+        name: (few, took[6000][name])
+        for name, few in took[1500].items()
+        if took[6000][name] > 1.5 * few + 100
+    } == {}
 
 
 # ---------------------------------------------------------------- filters

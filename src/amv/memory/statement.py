@@ -10,6 +10,7 @@ is no grammar here, just an order of words: a subject ends before a form of "be"
 """
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from amv.memory import lexical
@@ -133,6 +134,12 @@ def statement(text: str) -> Statement | None:
     """Return what *text* says; None if it is talk, too long, or says nothing."""
     if len(text) > CHARS_MAX or _TALK.search(text):
         return None
+    return _stated(text)
+
+
+@lru_cache(maxsize=1024)
+def _stated(text: str) -> Statement | None:
+    """Return what a short text says; what is told of one subject is compared again and again."""
     speaker, said = _spoken(text)
     tokens = [match[0].replace("\u2019", "'") for match in _WORD.finditer(said)]
     pronoun, start, end = _subject(tokens)
@@ -176,12 +183,19 @@ def _is_denial(folded: str) -> bool:
     return folded in _DENIALS or folded.endswith("n't")
 
 
+@lru_cache(maxsize=4096)
+def _stems(folded: str) -> tuple[str, ...]:
+    """Return the stems of a word, of which there is one as a rule; words are few and come often."""
+    return tuple(lexical.query_terms(folded))
+
+
+@lru_cache(maxsize=4096)
 def _is_content(token: str) -> bool:
     """Return whether a word says something of its own."""
     folded = token.casefold()
     if folded in _CHANGES or folded in _PREPOSITIONS or _is_denial(folded):
         return False
-    return bool(lexical.query_terms(folded))
+    return bool(_stems(folded))
 
 
 def _subject(tokens: list[str]) -> tuple[str, int, int]:
@@ -284,8 +298,8 @@ def _read(tokens: list[str], start: int) -> tuple[Word, ...]:
         elif folded in _PREPOSITIONS:
             before = "in" if before == "in" and folded == "to" else folded
         elif _is_content(token):
-            terms = lexical.query_terms(folded)
-            stem = terms[0] if len(terms) == 1 else folded
+            stems = _stems(folded)
+            stem = stems[0] if len(stems) == 1 else folded
             found.append(Word(token, stem, before, is_parted))
             before, is_parted = "", False
         elif folded in _BE or folded in _HAVE or token in ":;,":
@@ -295,7 +309,9 @@ def _read(tokens: list[str], start: int) -> tuple[Word, ...]:
 
 def _is_move(tokens: list[str], place: int) -> bool:
     """Return whether somebody moves to somewhere, rather than something to another day."""
+    if tokens[place].casefold() not in _MOVES:
+        return False
     following = [token for token in tokens[place + 1 :] if token.casefold() not in _ARTICLES]
-    if tokens[place].casefold() not in _MOVES or len(following) < 2 or following[0] != "to":
+    if len(following) < 2 or following[0] != "to":
         return False
     return following[1][0].isupper() and following[1].casefold() not in _CALENDAR

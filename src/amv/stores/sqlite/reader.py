@@ -74,13 +74,14 @@ _CLAIMS = f"{SELECT_ROWS} WHERE i.ns_id = ? AND {_SAYS}"
 _CLAIMS_IN = (
     f"{SELECT_ROWS} WHERE i.ns_id = (SELECT ns_id FROM namespace WHERE name = ?) AND {_SAYS}"
 )
-_TOLD = """SELECT digest, key FROM item
+# Named, or the planner prefers an index that gives the order and reads the whole namespace.
+_TOLD = """SELECT digest, key FROM item INDEXED BY item_by_digest
     WHERE ns_id = ? AND status = 0 AND digest IN carray(?) ORDER BY key"""
 _LINKED = f"""{SELECT_ROWS} WHERE i.key IN (
         SELECT key FROM item WHERE ns_id = ?1 AND supersedes = ?2
         UNION SELECT key FROM item WHERE ns_id = ?1 AND superseded_by = ?2
     ) ORDER BY i.key"""
-# Named, or the planner prefers an index that gives the order and reads the whole namespace.
+# Named for the same reason.
 _PAST_FROM = f"""SELECT key FROM item INDEXED BY item_by_past
     WHERE ns_id = ?1 AND status = {SUPERSEDED} AND coalesce(valid_from_s, created_s) <= ?2"""
 _PAST = f"""{_PAST_FROM} AND valid_until_s > ?2
