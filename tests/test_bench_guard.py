@@ -444,6 +444,7 @@ def test_a_run_goes_on_where_it_was(quick: tuple[Path, list[Row]]) -> None:
     assert (redone["arm"], redone["codes"]) == (DEFAULT, lost["codes"])
 
 
+@pytest.mark.long
 def test_the_report_says_all_there_is_to_say(quick: tuple[Path, list[Row]], tmp_path: Path) -> None:
     run = Run(quick[1])
     paths = report.write(run, tmp_path)
@@ -458,6 +459,7 @@ def test_the_report_says_all_there_is_to_say(quick: tuple[Path, list[Row]], tmp_
     assert (tmp_path / "figures.csv").read_text("utf-8").count("\n") == 1 + len(ARMS)
 
 
+@pytest.mark.long
 def test_targets_are_met_or_missed_by_what_was_measured(quick: tuple[Path, list[Row]]) -> None:
     found = {one.what: one for one in targets(Run(quick[1]))}
     below = found["phone: cost of checks below always verify, all verifiers"]
@@ -476,6 +478,7 @@ def test_targets_are_met_or_missed_by_what_was_measured(quick: tuple[Path, list[
     }
 
 
+@pytest.mark.long
 def test_what_is_not_done_yet_is_no_result(quick: tuple[Path, list[Row]]) -> None:
     _, rows = quick
     cut = [

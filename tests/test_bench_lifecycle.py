@@ -277,6 +277,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
     return read(path)
 
 
+@pytest.mark.long
 def test_a_quick_run_shows_what_it_must(rows: list[Row]) -> None:
     """Counts, not times: they hold on any machine."""
     checks = list(report.quick_checks(grouped(rows)))
@@ -285,6 +286,7 @@ def test_a_quick_run_shows_what_it_must(rows: list[Row]) -> None:
     assert [says for says, holds in checks if not holds] == []
 
 
+@pytest.mark.long
 def test_every_request_is_answered(rows: list[Row]) -> None:
     assert [row["refused"] for row in rows] == [{}] * len(rows)
     for row in rows:
@@ -293,6 +295,7 @@ def test_every_request_is_answered(rows: list[Row]) -> None:
         assert counted.keys() & set(READS)
 
 
+@pytest.mark.long
 def test_a_time_to_live_forgets_what_is_still_needed(rows: list[Row]) -> None:
     """The control of recall by age: what has expired is not found by an exact scan either."""
     paced = grouped(rows)["paper"]["paced"]

@@ -390,6 +390,7 @@ def calls(memory: Memory) -> dict[str, Callable[[], object]]:
     return {
         "add": lambda: memory.add("x", namespace=NS),
         "add_many": lambda: memory.add_many([{"content": "x", "namespace": NS}]),
+        "add_under": lambda: memory.add_under([({"content": "x", "namespace": NS}, None)]),
         "check": lambda: memory.check(),
         "confirm": lambda: memory.confirm("x"),
         "contradicting": lambda: memory.contradicting("x"),

@@ -379,6 +379,7 @@ requirements = st.sampled_from(
 )
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=CASES)
 @given(
     trusted=st.lists(claims(0.5, 1.0), max_size=3),

@@ -35,6 +35,8 @@ from amv.testing import FakeClock
 from amv.testing.row_contract import insert, new_namespace
 from amv.testing.samples import plain
 
+pytestmark = pytest.mark.long
+
 OWNER = ("alice",)
 RUNS = 120
 """Of each fault with each class of action."""
