@@ -1,6 +1,6 @@
 """Schemathesis over the OpenAPI document: the gateway does what the document says, and no more."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -122,15 +122,17 @@ def test_every_operation_is_as_documented(
     check_one(*locked, path, method, mode)
 
 
-def run_sequences(machine: Any, most: int, steps: int, tries: int = 5) -> None:
-    """Run a state machine, again from the start if what it drew can't be drawn once more.
+def run_sequences(machine: Callable[[], Any], most: int, steps: int, tries: int = 20) -> None:
+    """Run a state machine, another from the start if what it drew can't be drawn once more.
 
     What a sequence draws depends on replies, and these hold ids, which are random: where
     Hypothesis comes to the same choices with other ids it gives up, whatever the checks say.
+    Each gets a schema of its own, as a schema learns from the replies to whoever used it before.
     """
+    few = settings(FEW, max_examples=most, stateful_step_count=steps)
     for left in reversed(range(tries)):
         try:
-            machine.run(settings=settings(FEW, max_examples=most, stateful_step_count=steps))
+            machine().run(settings=few)
         except FlakyStrategyDefinition:
             if not left:
                 raise
@@ -143,36 +145,39 @@ def check_sequences(served: Running, most: int = 60, steps: int = 8) -> set[tupl
     key = served.key()
     seen: set[tuple[str, int]] = set()
     forgotten: set[object] = set()
-    # Of its own, as a schema learns from the replies to whoever used it before.
-    schema = schemathesis.openapi.from_dict(DOCUMENT).include(path_regex="^/v1/items")
 
-    class Sequences(schema.as_state_machine()):  # type: ignore[misc]
-        def get_call_kwargs(self, case: Any) -> dict[str, Any]:
-            return {
-                "base_url": served.url,
-                "headers": {"Authorization": f"Bearer {key}"},
-                "timeout": WAIT_S,
-            }
+    def machine() -> Any:
+        schema = schemathesis.openapi.from_dict(DOCUMENT).include(path_regex="^/v1/items")
 
-        def before_call(self, case: Any) -> None:
-            if case.operation.label == "POST /v1/items":
-                # What is made up seldom is an item that can be kept.
-                case.body = {"content": CONTENT, "namespace": ["a"]}
-            super().before_call(case)
+        class Sequences(schema.as_state_machine()):  # type: ignore[misc]
+            def get_call_kwargs(self, case: Any) -> dict[str, Any]:
+                return {
+                    "base_url": served.url,
+                    "headers": {"Authorization": f"Bearer {key}"},
+                    "timeout": WAIT_S,
+                }
 
-        def validate_response(self, response: Any, case: Any, **how: Any) -> None:
-            how.pop("additional_checks", None)
-            label, item_id = case.operation.label, case.path_parameters.get("id")
-            seen.add((label, response.status_code))
-            if label.startswith("GET") and item_id in forgotten:
-                seen.add((f"{label}, forgotten", response.status_code))
-            if label == "DELETE /v1/items/{id}" and response.status_code == 200:
-                forgotten.add(item_id)
-            case.validate_response(
-                response, checks=CHECKS, transport_kwargs=how, recorder=self.recorder
-            )
+            def before_call(self, case: Any) -> None:
+                if case.operation.label == "POST /v1/items":
+                    # What is made up seldom is an item that can be kept.
+                    case.body = {"content": CONTENT, "namespace": ["a"]}
+                super().before_call(case)
 
-    run_sequences(Sequences, most, steps)
+            def validate_response(self, response: Any, case: Any, **how: Any) -> None:
+                how.pop("additional_checks", None)
+                label, item_id = case.operation.label, case.path_parameters.get("id")
+                seen.add((label, response.status_code))
+                if label.startswith("GET") and item_id in forgotten:
+                    seen.add((f"{label}, forgotten", response.status_code))
+                if label == "DELETE /v1/items/{id}" and response.status_code == 200:
+                    forgotten.add(item_id)
+                case.validate_response(
+                    response, checks=CHECKS, transport_kwargs=how, recorder=self.recorder
+                )
+
+        return Sequences
+
+    run_sequences(machine, most, steps)
     return seen
 
 
