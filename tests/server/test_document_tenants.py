@@ -65,7 +65,9 @@ def user(served: Running, name: Namespace) -> dict[str, Any]:
     return {"name": name[0], "fixedHeaders": [header]}
 
 
-def read_by_others(served: Running, folder: Path, most: int = 20) -> set[tuple[str, int]]:
+def read_by_others(
+    served: Running, folder: Path, most: int = 20, steps: int = 6
+) -> set[tuple[str, int]]:
     """Add and read items as one tenant, each read again as another; return what came."""
     users = folder / "users.json"
     users.write_text(json.dumps({"auth": [user(served, name) for name in (TENANT, OTHER)]}))
@@ -99,14 +101,20 @@ def read_by_others(served: Running, folder: Path, most: int = 20) -> set[tuple[s
 
         return Sequences
 
-    run_sequences(machine, most, 6)
+    run_sequences(machine, most, steps)
     return seen
 
 
 def test_an_item_is_read_by_its_tenant_only(served: Running, tmp_path: Path) -> None:
-    seen = read_by_others(served, tmp_path)
+    seen: set[tuple[str, int]] = set()
+    due = {("POST /v1/items", 201), ("GET /v1/items/{id}", 200)}
+    # Which sequences come up depends on the ids that were given.
+    for steps in range(6, 30):
+        seen |= read_by_others(served, tmp_path, steps=steps)
+        if due <= seen:
+            break
 
-    assert {("POST /v1/items", 201), ("GET /v1/items/{id}", 200)} <= seen
+    assert due <= seen
 
 
 def test_control_an_item_that_all_can_read_is_found(
