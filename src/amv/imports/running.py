@@ -1,7 +1,6 @@
 """One import from beginning to end: the format told or named, entries written, all counted."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -134,7 +133,6 @@ class Import:
         self._is_guess = found is None and isinstance(self._source.first, dict)
         self._mapper = Mapper(self.format, owner, neighbours, by_conversation)
         self.tally = Tally()
-        self._added: Counter[Namespace] = Counter()
 
     def _of_last_resort(self) -> str:
         if self._source.is_empty:
@@ -162,7 +160,7 @@ class Import:
             left_out={name: n for name, n in sorted(self._mapper.left_out.items()) if n},
             dry_run=self._rehearsal is not None,
             first=tuple(self._rehearsal.first) if self._rehearsal is not None else (),
-            namespaces=dict(self._added.most_common()),
+            namespaces={} if self.format == "items" else dict(self.tally.namespaces.most_common()),
         )
 
     def _run_lines(self) -> None:
@@ -184,7 +182,7 @@ class Import:
         self._on_bad(bad)
 
     def _run_entries(self) -> None:
-        writing = Writing(_Counting(self._target, self._added), on_bad=self._on_bad)
+        writing = Writing(self._target, on_bad=self._on_bad)
         self.tally = writing.tally
         last = 0
         for entry in self._entries():
@@ -202,23 +200,6 @@ class Import:
         if self.format in _OF_TURNS:
             return mapper.entries(_OF_TURNS[self.format](pieces, mapper.left_out))
         return _OF_MEMORIES[self.format](pieces, mapper)
-
-
-class _Counting:
-    """A memory that counts what is added to it, by namespace."""
-
-    def __init__(self, memory: Target, added: Counter[Namespace]) -> None:
-        self._memory = memory
-        self._added = added
-        self.get, self.stats = memory.get, memory.stats
-
-    def add_many(self, items: Iterable[Mapping[str, Any]]) -> "Sequence[Item]":
-        """Add items, of which several of one id are one."""
-        given = list(items)
-        done = self._memory.add_many(given)
-        distinct = dict.fromkeys((tuple(fields["namespace"]), fields["id"]) for fields in given)
-        self._added.update(name for name, _ in distinct)
-        return done
 
 
 def import_file(

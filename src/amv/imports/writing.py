@@ -5,11 +5,13 @@ its halves are tried, and so on down to the entry that is to blame; all before i
 is there already is passed over without being embedded.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from amv.errors import Conflict, InvalidInput, ItemNotFound
+from amv.memory.item import Namespace
 
 if TYPE_CHECKING:
     from amv.memory.item import Item
@@ -37,12 +39,16 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """How far an import got: all entries up to number *lines* are dealt with, for good."""
+    """How far an import got: all entries up to number *lines* are dealt with, for good.
+
+    *namespaces* has how many were added to each, of those that are not exported items.
+    """
 
     lines: int = 0
     added: int = 0
     present: int = 0
     skipped: int = 0
+    namespaces: Counter[Namespace] = field(default_factory=Counter)
 
 
 class BadLine(InvalidInput):
@@ -142,9 +148,11 @@ class Writing:
                 raise InvalidInput("exported items are restored into an amv.Memory itself")
             added = self._memory.restore([entry.fields for entry in new]).added
         elif new:
-            # The same id may stand in several entries, of which one adds it.
-            added = len({(str(x.fields["namespace"]), str(x.fields["id"])) for x in new})
             self._memory.add_many([entry.fields for entry in new])
+            # The same id may stand in several entries, of which one adds it.
+            distinct = dict.fromkeys((tuple(x.fields["namespace"]), x.fields["id"]) for x in new)
+            added = len(distinct)
+            self.tally.namespaces.update(name for name, _ in distinct)
         self.tally.added += added
         self.tally.present += len(chunk) - added
 

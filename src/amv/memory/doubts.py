@@ -34,7 +34,7 @@ def compare(edit: Edit, rows: Sequence[Row]) -> None:
 def flag(edit: Edit, row: Row) -> None:
     """Flag a row; a sweep comes by when it ends."""
     if not row.contradicted:
-        _put(edit, replace(row, contradicted=True))
+        edit.put(replace(row, contradicted=True))
         edit.wake_at(row.valid_until_s)
 
 
@@ -60,7 +60,7 @@ def end(edit: Edit) -> None:
     rows = list(edit.tx.rows([key for _, key in ended]).values())
     note(edit, rows)
     for row in rows:
-        _put(edit, replace(row, contradicted=False))
+        edit.put(replace(row, contradicted=False))
 
 
 def settle(edit: Edit, added: Iterable[Row] = ()) -> None:
@@ -70,12 +70,7 @@ def settle(edit: Edit, added: Iterable[Row] = ()) -> None:
     edit.doubted.clear()
     for row in edit.tx.rows(keys).values():
         if _is_flagged(row) and not _against(edit, row, edit.now_s):
-            _put(edit, replace(row, contradicted=False))
-
-
-def _put(edit: Edit, row: Row) -> None:
-    edit.tx.update(row)
-    edit.change.items.append(row.key)
+            edit.put(replace(row, contradicted=False))
 
 
 def _is_flagged(row: Row) -> bool:

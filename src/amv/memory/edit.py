@@ -270,6 +270,11 @@ class Edit:
         self.change.vectors_in += waiting
         self.add_to_totals(pending=len(waiting))
 
+    def put(self, row: Row) -> None:
+        """Replace a stored row in what no index goes by."""
+        self.tx.update(row)
+        self.change.items.append(row.key)
+
     def drop_cell(self, cell_id: int) -> None:
         """Remove a cell; its members must be elsewhere by now."""
         self.tx.drop_cell(cell_id)

@@ -111,7 +111,7 @@ def add(edit: Edit, items: Sequence[NewItem]) -> list[Row]:
         is_released = place < probation_from and not item.pinned and item.begins_s <= edit.now_s
         state = released if is_released else _first_state(edit, item.begins_s, pinned=item.pinned)
         row = new_row(edit, item, state)
-        repeated = _repeated(edit, row, item.vectors) if may_repeat else None
+        repeated = _repeated(edit, row, item.vectors, echo[0]) if may_repeat else None
         if repeated is not None:
             done[place] = _told_again(edit, repeated)
             continue
@@ -151,9 +151,8 @@ def _echoes(item: NewItem) -> list[int]:
     return [repeats.digest(text) for text in (item.content, *first, *bare)]
 
 
-def _repeated(edit: Edit, new: Row, vectors: Vectors) -> Row | None:
+def _repeated(edit: Edit, new: Row, vectors: Vectors, digest: int) -> Row | None:
     """Return the live row that *new* repeats, looking at the newest few of that content."""
-    digest = repeats.digest(new.content)
     keys = edit.tx.told(edit.row.ns_id, [digest]).get(digest, [])[-REPEATS_MAX:]
     for key, row in edit.tx.rows(keys).items():
         if repeats.tells_nothing_new(row, new, edit.now_s):
@@ -168,8 +167,11 @@ def _first_quoted(edit: Edit, new: Row) -> Row | None:
     entries = quoted(new.content)
     if not 1 <= len(entries) <= QUOTED_MAX or not repeats.is_plain(new):
         return None
-    asked = [(date, text, text.removeprefix(IN_DOUBT)) for date, text in entries]
-    digests = {repeats.digest(text) for _, *forms in asked for text in forms}
+    asked = [
+        [(date, repeats.normal_form(form)) for form in (text, text.removeprefix(IN_DOUBT))]
+        for date, text in entries
+    ]
+    digests = {repeats.digest(form) for forms in asked for _, form in forms}
     keys = edit.tx.told(edit.row.ns_id, sorted(digests))
     rows = edit.tx.rows([key for same in keys.values() for key in same[-REPEATS_MAX:]])
     known: dict[tuple[str, str], Row] = {}
@@ -177,10 +179,7 @@ def _first_quoted(edit: Edit, new: Row) -> Row | None:
         if row.is_visible(edit.now_s, edit.now_s):
             text = repeats.normal_form(row.content)
             known[date_of(utc(row.valid_from_s)), text] = known["", text] = row
-    found = [
-        known.get((date, repeats.normal_form(text))) or known.get((date, repeats.normal_form(bare)))
-        for date, text, bare in asked
-    ]
+    found = [known.get(as_it_is) or known.get(bare) for as_it_is, bare in asked]
     return found[0] if all(found) else None
 
 
@@ -237,11 +236,11 @@ def settle_claim(edit: Edit, row: Row, *, is_of_now: bool) -> Row:
         elif newer is rival:
             row = _ended(row, rival)
             if rival.state.protection is Protection.NOT_YET_VALID:
-                _put(edit, replace(rival, supersedes=row.id))
+                edit.put(replace(rival, supersedes=row.id))
             else:
                 row = replace(row, status=Status.SUPERSEDED)
         elif row.state.protection is Protection.NOT_YET_VALID:
-            _put(edit, _ended(rival, row))
+            edit.put(_ended(rival, row))
             row = replace(row, supersedes=rival.id)
         else:
             end_superseded(edit, rival)
@@ -262,11 +261,6 @@ def _not_before(row: Row, rivals: Sequence[Row]) -> Row:
 def _ended(row: Row, successor: Row) -> Row:
     """Return *row* as valid until its successor begins."""
     return replace(row, valid_until_s=successor.valid_from_s, superseded_by=successor.id)
-
-
-def _put(edit: Edit, row: Row) -> None:
-    edit.tx.update(row)
-    edit.change.items.append(row.key)
 
 
 def supersede(edit: Edit, ended: Row, at_s: float) -> None:
@@ -320,7 +314,7 @@ def _let_go(edit: Edit, row: Row) -> None:
     row = edit.tx.rows([row.key])[row.key]
     until_s = None if row.superseded_by is None else row.valid_until_s
     for ended in ended_by(edit.tx, row):
-        _put(edit, replace(ended, superseded_by=row.superseded_by, valid_until_s=until_s))
+        edit.put(replace(ended, superseded_by=row.superseded_by, valid_until_s=until_s))
 
 
 def change(edit: Edit, row: Row, changed: Row, vectors: Vectors | None) -> Row:
@@ -343,8 +337,7 @@ def change(edit: Edit, row: Row, changed: Row, vectors: Vectors | None) -> Row:
 def _replace(edit: Edit, row: Row, changed: Row, vectors: Vectors | None) -> None:
     """Put a changed row in the place of one, with its vectors, wherever that has them."""
     if vectors is None or row.status is not Status.LIVE:
-        edit.tx.update(changed)
-        edit.change.items.append(row.key)
+        edit.put(changed)
         edit.wake_at(changed.expires_s)
         edit.wake_at(changed.valid_until_s if changed.contradicted else None)
         if vectors is not None and row.status is Status.SUPERSEDED:
@@ -471,8 +464,7 @@ def _delete(edit: Edit, rows: Sequence[Row]) -> None:
             edit.take_vectors(edit.tx.vector_ids([row.key]), keep=False)
             edit.change.items.append(row.key)
         for other in edit.tx.linked_rows(edit.row.ns_id, row.id):
-            _put(
-                edit,
+            edit.put(
                 replace(
                     other,
                     supersedes=None if other.supersedes == row.id else other.supersedes,

@@ -54,7 +54,7 @@ _PREPOSITIONS = _words("""
     about after against around as at before behind below between by during for from in inside
     into near of on over per since through to under until via with within
 """)
-OWNERS_FOLLOW = _words("by for from of with")
+_OWNERS_FOLLOW = _words("by for from of with")
 _BARE_VERBS = _words("always avoid call do never prefer prefers please use")
 """What begins with one of them has no subject: "Prefer short answers"."""
 
@@ -149,7 +149,7 @@ def _stated(text: str) -> Statement | None:
     numbers = _read(tokens[:start], 0)
     subject, after = _read(tokens[start:end], 0), _read(tokens, end)
     count = len(numbers) + len(subject) + len(after)
-    if not any(not word.is_value for word in (*subject, *after)) and not speaker:
+    if all(word.is_value for word in (*subject, *after)) and not speaker:
         return None
     if not 0 < count <= WORDS_MAX:
         return None
@@ -236,7 +236,7 @@ def _begins_with_a_verb(run: list[str], follows: str) -> bool:
     """Return whether what is said has no subject: "lives in Oslo"."""
     if not run or not _looks_like_a_verb(run[0].casefold()):
         return False
-    is_followed = follows in _PREPOSITIONS and follows not in OWNERS_FOLLOW
+    is_followed = follows in _PREPOSITIONS and follows not in _OWNERS_FOLLOW
     return (len(run) > 1 and run[0].islower()) or (len(run) == 1 and is_followed)
 
 
@@ -261,7 +261,7 @@ def _subject_length(run: list[str], follows: str) -> int:
     for place in range(named + run[named - 1].casefold().endswith("'s"), len(run)):
         if _looks_like_a_verb(run[place]) or run[place][0].isdigit():
             return place
-    is_verb_last = follows in _PREPOSITIONS and follows not in OWNERS_FOLLOW
+    is_verb_last = follows in _PREPOSITIONS and follows not in _OWNERS_FOLLOW
     return len(run) - (is_verb_last and len(run) > 1)
 
 
